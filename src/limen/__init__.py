@@ -1,0 +1,1 @@
+"""Serve MCP tools to callers you did not write."""

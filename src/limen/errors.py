@@ -1,0 +1,61 @@
+"""Faults: what went wrong on our side, never a refusal.
+
+A refusal is a value (`words.Refused`); an exception is a fault, and a fault inside a step refuses.
+
+    LimenError
+    ├── SettingsError          a setting is wrong: names the file, the key and what to write instead
+    ├── CatalogueError         a tool, prompt or resource cannot be entered as declared
+    ├── PolicyError            a policy file does not parse or does not validate
+    ├── StoreError             the store cannot be opened, read or written
+    │   └── AuditError         a row of the audit trail could not be made durable
+    ├── ApprovalError          an approval cannot be decided as asked
+    └── DeliveryError          a destination did not take what it was sent
+"""
+
+from __future__ import annotations
+
+
+class LimenError(Exception):
+    """Be the root of every fault raised by this package."""
+
+
+class SettingsError(LimenError):
+    """Say which setting is wrong, where it stands and what to write instead."""
+
+
+class CatalogueError(LimenError):
+    """Say why a tool, prompt or resource cannot be entered in the catalogue."""
+
+
+class PolicyError(LimenError):
+    """Say which policy file does not parse or validate, on which line and why."""
+
+
+class StoreError(LimenError):
+    """Say why the store cannot be opened, read or written."""
+
+
+class AuditError(StoreError):
+    """Say why a row of the audit trail could not be made durable."""
+
+
+class ApprovalError(LimenError):
+    """Say why an approval cannot be decided as asked.
+
+    `code` is one of `not_found`, `conflict`, `expired`, `decided`, `own_request`, `denied`.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class DeliveryError(LimenError):
+    """Say why a destination did not take what it was sent.
+
+    `confirmed` is true when nothing can have arrived, so that trying again is safe.
+    """
+
+    def __init__(self, message: str, *, confirmed: bool) -> None:
+        super().__init__(message)
+        self.confirmed = confirmed
