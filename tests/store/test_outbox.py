@@ -1,0 +1,121 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from limen.canonical import digest_bytes
+from limen.errors import StoreError
+from limen.servers.desk.delivery import Outbox
+from limen.servers.desk.views import Queue
+from limen.store.outbox import OutboxItem, OutboxReader, OutboxTable
+from limen.store.schema import metadata
+
+NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+LATER = NOON + timedelta(minutes=1)
+
+STATES = ("queued", "sending", "delivered", "failed", "unconfirmed")
+MOVES = {
+    ("queued", "sending"),
+    ("sending", "delivered"),
+    ("sending", "failed"),
+    ("sending", "unconfirmed"),
+}
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = create_engine(f"sqlite:///{tmp_path / 'limen.db'}")
+    metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+def queue(engine: Engine, key: str, at: datetime = NOON, content: str = "text ü") -> bool:
+    with engine.begin() as connection:
+        return OutboxTable(connection).queue(
+            key, destination="archive", name="public/a.txt", content=content, at=at
+        )
+
+
+def mark(engine: Engine, key: str, from_state: str, to_state: str, detail: str = "") -> bool:
+    with engine.begin() as connection:
+        return OutboxTable(connection).mark(key, from_state, to_state, detail, LATER)
+
+
+def test_the_outbox_is_what_the_desk_asks_for(engine: Engine) -> None:
+    def asked_for(looks: Outbox, takes: Queue) -> bool:
+        return takes.queue("k1", destination="d", name="n", content="c", at=NOON) and (
+            looks.find("k1") is None
+        )
+
+    with engine.connect() as connection:
+        assert asked_for(OutboxReader(engine), OutboxTable(connection))
+
+
+def test_a_queued_item_keeps_its_content_and_digest(engine: Engine) -> None:
+    assert queue(engine, "k1")
+    assert OutboxReader(engine).find("k1") == OutboxItem(
+        key="k1",
+        destination="archive",
+        name="public/a.txt",
+        content="text ü",
+        content_digest=digest_bytes("text ü".encode()),
+        state="queued",
+        queued_at=NOON,
+        changed_at=NOON,
+        detail="",
+    )
+    assert OutboxReader(engine).find("k2") is None
+
+
+def test_a_key_is_queued_once(engine: Engine) -> None:
+    assert queue(engine, "k1")
+    assert not queue(engine, "k1", content="other")
+    item = OutboxReader(engine).find("k1")
+    assert item is not None
+    assert item.content == "text ü"
+
+
+def test_what_is_rolled_back_was_never_queued(engine: Engine) -> None:
+    with engine.connect() as connection:
+        OutboxTable(connection).queue(
+            "k1", destination="archive", name="public/a.txt", content="x", at=NOON
+        )
+        connection.rollback()
+    assert OutboxReader(engine).keys_in("queued") == []
+
+
+def test_an_item_moves_on_from_the_state_it_is_in_and_only_from_there(engine: Engine) -> None:
+    queue(engine, "k1")
+    assert not mark(engine, "k1", "sending", "delivered")
+    assert mark(engine, "k1", "queued", "sending")
+    assert not mark(engine, "k1", "queued", "sending")
+    assert mark(engine, "k1", "sending", "failed", "host answered with status 500")
+    assert not mark(engine, "unheard-of", "queued", "sending")
+    item = OutboxReader(engine).find("k1")
+    assert item is not None
+    assert (item.state, item.detail) == ("failed", "host answered with status 500")
+    assert (item.queued_at, item.changed_at) == (NOON, LATER)
+
+
+@pytest.mark.parametrize("from_state", STATES)
+@pytest.mark.parametrize("to_state", STATES)
+def test_no_other_move_exists(engine: Engine, from_state: str, to_state: str) -> None:
+    if (from_state, to_state) in MOVES:
+        assert mark(engine, "unheard-of", from_state, to_state) is False
+        return
+    with pytest.raises(StoreError, match=f"cannot go from `{from_state}` to `{to_state}`"):
+        mark(engine, "unheard-of", from_state, to_state)
+
+
+def test_keys_come_first_queued_first_and_the_list_newest_first(engine: Engine) -> None:
+    queue(engine, "k2", NOON)
+    queue(engine, "k3", LATER)
+    queue(engine, "k1", LATER)
+    mark(engine, "k2", "queued", "sending")
+    assert OutboxReader(engine).keys_in("queued") == ["k1", "k3"]
+    assert OutboxReader(engine).keys_in("sending") == ["k2"]
+    with engine.connect() as connection:
+        assert [item.key for item in OutboxTable(connection).newest(2)] == ["k3", "k1"]
