@@ -7,8 +7,11 @@ annotations and closed to extra fields. Prompts and resource templates are enter
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 import re
+import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from limen.canonical import digest
 from limen.errors import CatalogueError
 from limen.ports import PolicyResource
-from limen.words import Answer, Effect
+from limen.words import Answer, Caller, Effect
 
 Kind = Literal["tool", "prompt", "resource"]
 
@@ -65,6 +68,10 @@ class Entry:
     complete: Mapping[str, Callable[..., Iterable[str]]]
     enabled: bool = True
 
+    def visible_to(self, caller: Caller) -> bool:
+        """Tell whether the entry exists for a caller."""
+        return self.enabled and self.scope in caller.scopes
+
     @property
     def digest(self) -> str:
         """Return the digest of all that a caller or an approver relies on."""
@@ -107,15 +114,19 @@ def tool(
         tool_name = name or body.__name__
         if not TOOL_NAME.match(tool_name):
             raise CatalogueError(
-                f"tool name `{tool_name}` does not fit: use 1 to 128 of A-Z, a-z, 0-9, `_`, `.`, `-`"
+                f"tool name `{tool_name}` does not fit:"
+                " use 1 to 128 of A-Z, a-z, 0-9, `_`, `.`, `-`"
             )
         if effect is Effect.STORE and inspect.iscoroutinefunction(body):
             raise CatalogueError(
                 f"tool `{tool_name}` writes to the store, so it runs inside one transaction:"
                 " write it with `def`, not `async def`"
             )
-        if held and effect is Effect.READ:
-            raise CatalogueError(f"tool `{tool_name}` is held for approval but only reads")
+        if held and effect is not Effect.STORE:
+            raise CatalogueError(
+                f"tool `{tool_name}` is held for approval, so what it does has to be one"
+                " transaction: queue what leaves the house, with `effect=Effect.STORE`"
+            )
         return Entry(
             kind="tool",
             name=tool_name,
@@ -294,7 +305,8 @@ def _input_schema(name: str, body: Callable[..., Any], *, open_arguments: bool) 
             continue
         if parameter.name in NEVER_ARGUMENTS:
             raise CatalogueError(
-                f"`{name}` asks for `{parameter.name}`: identity and approval never come from a caller"
+                f"`{name}` asks for `{parameter.name}`:"
+                " identity and approval never come from a caller"
             )
         if parameter.name not in hints:
             raise CatalogueError(f"argument `{parameter.name}` of `{name}` has no type")
@@ -303,9 +315,11 @@ def _input_schema(name: str, body: Callable[..., Any], *, open_arguments: bool) 
     extra: Literal["allow", "forbid"] = "allow" if open_arguments else "forbid"
     try:
         model = create_model(name, __config__=ConfigDict(extra=extra), **fields)
-        schema = model.model_json_schema()
+        schema: dict[str, Any] = model.model_json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
-        raise CatalogueError(f"`{name}` has an argument that no JSON Schema describes: {error}") from error
+        raise CatalogueError(
+            f"`{name}` has an argument that no JSON Schema describes: {error}"
+        ) from error
     for field, described in schema.get("properties", {}).items():
         described.pop("title", None)
         if "description" not in described:
@@ -317,13 +331,21 @@ def _input_schema(name: str, body: Callable[..., Any], *, open_arguments: bool) 
 
 
 def _output_schema(name: str, body: Callable[..., Any]) -> dict[str, Any] | None:
-    returned = typing.get_type_hints(body).get("return")
+    returned = _without_answer(typing.get_type_hints(body).get("return"))
     if returned is None or returned is dict:
         return None
     try:
-        schema = TypeAdapter(returned).json_schema()
+        schema: dict[str, Any] = TypeAdapter(returned).json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise CatalogueError(f"`{name}` returns what no JSON Schema describes: {error}") from error
     if schema.get("type") != "object":
         raise CatalogueError(f"`{name}` returns no JSON object: structured answers are objects")
     return schema
+
+
+def _without_answer(returned: Any) -> Any:
+    # A body that says no returns an `Answer`; its JSON has the shape of the other answers.
+    if typing.get_origin(returned) not in (typing.Union, types.UnionType):
+        return returned
+    others = [part for part in typing.get_args(returned) if part is not Answer]
+    return functools.reduce(operator.or_, others)

@@ -4,10 +4,14 @@ A refusal is a value (`words.Refused`); an exception is a fault, and a fault ins
 
     LimenError
     ├── SettingsError          a setting is wrong: names the file, the key and what to write instead
+    ├── NotJsonError           a message is not JSON as this boundary reads it
     ├── CatalogueError         a tool, prompt or resource cannot be entered as declared
     ├── PolicyError            a policy file does not parse or does not validate
     ├── StoreError             the store cannot be opened, read or written
     │   └── AuditError         a row of the audit trail could not be made durable
+    ├── MerkleError            a proof does not prove, or a frontier is none
+    ├── NoteError              a key, a note, a checkpoint or a proof is not what it should be
+    ├── VerifyError            a copy of the trail cannot be looked at
     ├── ApprovalError          an approval cannot be decided as asked
     └── DeliveryError          a destination did not take what it was sent
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -50,21 +50,31 @@ class Transaction(Protocol):
     It is valid inside the function it was handed to, and not after.
     """
 
+    def rehearse(self, work: Callable[[], T]) -> T:
+        """Do `work`, undo what it did, and return what it returned."""
+
 
 class AuditLog(Protocol):
-    """Write rows down. A row is durable once the call returns; its order is the log's order."""
+    """Write rows down, in the order of the calls. A row is durable once its wait is over.
 
-    async def write(self, row: AuditRow) -> None:
+    What was handed over is carried out even if nobody waits for it any more: a cancelled wait
+    changes nothing. Safe to call from several tasks.
+    """
+
+    def write(self, row: AuditRow) -> Awaitable[None]:
         """Make one row durable.
 
         Raises:
             AuditError: the row is not durable, and nothing of it stays.
         """
 
-    async def write_with(self, work: Callable[[Transaction], T], row_of: Callable[[T], AuditRow]) -> T:
+    def write_with(
+        self, work: Callable[[Transaction], T], row_of: Callable[[T], AuditRow]
+    ) -> Awaitable[T]:
         """Do `work` and write its row in one transaction; both are durable or neither is.
 
         When `work` raises, what it did is undone, no row is written and the exception comes out.
+        It runs in another thread than the caller's.
 
         Raises:
             AuditError: nothing of either is durable.
@@ -78,10 +88,28 @@ class Approvals(Protocol):
     """Keep what waits for a person."""
 
     def find(self, request: ApprovalRequest) -> Approval | None:
-        """Return the live approval of exactly this request, or None. Changes nothing."""
+        """Return the approval that answers for exactly this request, or None. Changes nothing."""
 
     def open(self, transaction: Transaction, request: ApprovalRequest) -> Approval:
-        """Return the live approval of exactly this request, made pending if there was none."""
+        """Return the approval that answers for exactly this request, made pending if need be.
+
+        One that lapsed (`expired`, `conflict`) is returned once; the next call opens another.
+        """
+
+    def find_by_id(self, transaction: Transaction, approval_id: str) -> Approval | None:
+        """Return an approval, or None."""
+
+    def decide(
+        self,
+        transaction: Transaction,
+        approval_id: str,
+        state: str,
+        *,
+        by: str,
+        reason: str,
+        outcome: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Write down what a person, or the time, decided. False when it was decided before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +161,6 @@ class Policy(Protocol):
         Raises:
             PolicyError: there is no usable set of rules.
         """
-
-
-class Backend(Protocol):
-    """Stand behind the gate and do the work of calls that were let through."""
-
-    async def run(self, walk: Any) -> Any:
-        """Do the work of a call and return its `Answer`."""
-
-    def act(self, walk: Any, transaction: Transaction) -> Any:
-        """Do the work of a call inside the transaction that writes its row; return its `Answer`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,18 @@ Verdict = Passed | Refused | Held
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended: what its row says, and what the caller gets once that is durable."""
+
+    decision: Decision
+    step: str
+    reason: str
+    answer: Answer
+    private: str = ""
+    approval: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """Exactly what a person is asked to say yes to. All digests are `sha-256:` and hex."""
 
@@ -159,8 +171,9 @@ class ApprovalRequest:
 class Approval:
     """A request with what has become of it.
 
-    `state` is `pending`, `approved`, `rejected`, `expired`, `conflict`, or, once it was carried
-    out, `done`, `failed` or `unconfirmed`. `outcome` is the tool's own answer then.
+    `state` is `pending`; `rejected`, `expired` or `conflict` (what was asked for is no longer
+    what it was); `approved`; and, once what it queued was sent, `delivered`, `failed` or
+    `unconfirmed`. `outcome` is the tool's own answer from `approved` on.
     """
 
     id: str
@@ -170,7 +183,6 @@ class Approval:
     decided_at: datetime | None = None
     decision_reason: str | None = None
     outcome: Mapping[str, Any] | None = None
-    told_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +195,7 @@ class AuditRow:
     id: str
     at: datetime
     state: State
+    server: str
     transport: str
     revision: str
     caller: str
@@ -207,3 +220,11 @@ def business(code: str, message: str, **more: Any) -> Answer:
     The connection worked; the business decision was no. So it is a result, not an error.
     """
     return Answer(result={"ok": False, "error": code, "message": message, **more}, code=code)
+
+
+def as_problem(answer: Answer) -> Answer:
+    """Return a business answer as the error that methods without business answers give."""
+    if answer.result is None or answer.code is None:
+        return answer
+    problem = Problem(INVALID_PARAMS, str(answer.result["message"]))
+    return Answer(problem=problem, code=answer.code)

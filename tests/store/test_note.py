@@ -405,3 +405,12 @@ def test_a_key_file_in_no_directory_is_a_fault_of_one_line(tmp_path: Path) -> No
     assert str(caught.value) == f"cannot open key file `{path}`: no such file or directory"
     with pytest.raises(NoteError, match=r"cannot read verifier key .*: no such file or directory"):
         read_vkey(public_path(path))
+
+
+def test_a_key_made_under_another_origin_keeps_it_when_the_origin_is_only_for_new_keys(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "audit.key"
+    first = NoteSigner.load_or_create(path, ORIGIN)
+    second = NoteSigner.load_or_create(path, "limen.invalid/other", only_if_new=True)
+    assert (second.origin, second.vkey) == (ORIGIN, first.vkey)

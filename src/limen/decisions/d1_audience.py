@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from limen.ports import CallerReader
 from limen.walk import Walk
-from limen.words import INVALID_REQUEST, Answer, Caller, Call, Passed, Problem, Refused, Verdict
+from limen.words import INVALID_REQUEST, Answer, Call, Caller, Passed, Problem, Refused, Verdict
 
 STEP = "d1_audience"
 

@@ -85,4 +85,4 @@ class TokenBuckets:
 
 
 FOREVER_S = 86_400.0
-"""Seconds. What a bucket that never refills says; a day is long enough to be read as `not today`."""
+"""Seconds. What a bucket that never refills says: a day reads as `not today`."""

@@ -16,7 +16,6 @@ from limen.words import (
     NO_SUCH_RESOURCE,
     NO_SUCH_TOOL,
     Answer,
-    Caller,
     Passed,
     Problem,
     Refused,
@@ -45,7 +44,7 @@ class Reach:
         if text is None:
             return Passed()
         entry = self.catalogue.find(walk.call.method, walk.call.target)
-        if entry is not None and visible(entry, walk.caller):
+        if entry is not None and entry.visible_to(walk.caller):
             walk.entry = entry
             return Passed()
         return Refused(
@@ -66,11 +65,6 @@ class Reach:
 def one_refusal(method: str) -> Answer:
     """Return the one refusal of a method: fixed code, fixed text, no data."""
     return Answer(problem=Problem(INVALID_PARAMS, ONE_REFUSAL[method]))
-
-
-def visible(entry: Entry, caller: Caller) -> bool:
-    """Tell whether an entry exists for a caller."""
-    return entry.enabled and entry.scope in caller.scopes
 
 
 def _private(entry: Entry | None, walk: Walk) -> str:

@@ -33,6 +33,7 @@ from limen.words import (
     Problem,
     Refused,
     Verdict,
+    as_problem,
     business,
 )
 
@@ -76,7 +77,7 @@ class PolicyStep:
             return Refused(
                 step=STEP,
                 reason=resource.code or "denied",
-                public=resource,
+                public=resource if walk.call.method == "tools/call" else as_problem(resource),
                 private=f"the arguments name no resource of `{entry.name}`",
             )
         walk.resource = resource

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from limen.canonical import digest_bytes
 from limen.errors import StoreError
-from limen.store.schema import document_version, ticket, ticket_note
+from limen.store.schema import document_version, ticket, ticket_note, utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +250,3 @@ class DeskTables:
     def _has_ticket(self, ticket_id: str) -> bool:
         found = self.connection.execute(select(ticket.c.id).where(ticket.c.id == ticket_id))
         return found.one_or_none() is not None
-
-
-def utc_text(at: datetime) -> str:
-    """Return a time as stored: ISO 8601 in UTC, to the microsecond, so that text sorts as time.
-
-    Raises:
-        ValueError: the time has no zone, so nobody can say when it was.
-    """
-    if at.tzinfo is None:
-        raise ValueError(f"time `{at.isoformat()}` has no zone")
-    return at.astimezone(UTC).isoformat(timespec="microseconds")

@@ -78,11 +78,12 @@ class NoteSigner:
     private: Ed25519PrivateKey = field(repr=False)
 
     @classmethod
-    def load_or_create(cls, path: Path, origin: str) -> NoteSigner:
+    def load_or_create(cls, path: Path, origin: str, *, only_if_new: bool = False) -> NoteSigner:
         """Return the signer of the key file, made now if there is none.
 
-        Writes the verifier key beside it if that is not there yet. Processes that start at once
-        on one path all get the same key.
+        With `only_if_new`, a key that is there keeps the origin it was made with. Writes the
+        verifier key beside it if that is not there yet. Processes that start at once on one path
+        all get the same key.
 
         Raises:
             NoteError: the file is not such a key, is another origin's, can be read by others, or
@@ -92,15 +93,15 @@ class NoteSigner:
         try:
             if not path.exists():
                 _create_key(path, origin)
-            signer = cls.load(path, origin)
+            signer = cls.load(path, None if only_if_new else origin)
             _publish(public_path(path), signer.vkey)
         except OSError as error:
             raise NoteError(f"cannot open key file `{path}`: {_reason(error)}") from error
         return signer
 
     @classmethod
-    def load(cls, path: Path, origin: str) -> NoteSigner:
-        """Return the signer of an existing key file.
+    def load(cls, path: Path, origin: str | None) -> NoteSigner:
+        """Return the signer of an existing key file; `origin` None takes whichever it is of.
 
         Raises:
             NoteError: the file does not exist, is not such a key, is another origin's, or can be
@@ -114,7 +115,7 @@ class NoteSigner:
             signer = cls.from_text(text)
         except NoteError as error:
             raise NoteError(f"cannot open key file `{path}`: {error}") from error
-        if signer.origin != origin:
+        if origin is not None and signer.origin != origin:
             raise NoteError(
                 f"cannot open key file `{path}`: it is the key of `{signer.origin}`, "
                 f"not of `{origin}`"

@@ -14,8 +14,7 @@ from sqlalchemy import Connection, Engine, insert, select, update
 
 from limen.canonical import digest_bytes
 from limen.errors import StoreError
-from limen.store.desk import utc_text
-from limen.store.schema import outbox
+from limen.store.schema import outbox, utc_text
 
 NEXT = {"queued": ("sending",), "sending": ("delivered", "failed", "unconfirmed")}
 """From each state, the states that may follow. What is not a key is final."""

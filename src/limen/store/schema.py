@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from sqlalchemy import (
     CheckConstraint,
     Column,
@@ -135,3 +137,14 @@ ticket_note = Table(
     Column("written_at", Text, nullable=False),
     Column("note", Text, nullable=False),
 )
+
+
+def utc_text(at: datetime) -> str:
+    """Return a time as stored: ISO 8601 in UTC, to the microsecond, so that text sorts as time.
+
+    Raises:
+        ValueError: the time has no zone, so nobody can say when it was.
+    """
+    if at.tzinfo is None:
+        raise ValueError(f"time `{at.isoformat()}` has no zone")
+    return at.astimezone(UTC).isoformat(timespec="microseconds")

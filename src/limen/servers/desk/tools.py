@@ -7,9 +7,9 @@ are turned into what policy is asked about by the `…_of` functions; the bodies
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Annotated, Any, ParamSpec, Required
+from typing import Annotated, Any, Required
 from urllib.parse import quote, unquote
 
 from pydantic import Field
@@ -20,8 +20,6 @@ from limen.ports import Entity, Page, PolicyResource
 from limen.servers.desk.paths import folders_of, why_not_canonical
 from limen.servers.desk.views import DeskView, ListedDocument, May, Ticket
 from limen.words import INVALID_PARAMS, Answer, Effect, Problem, business
-
-P = ParamSpec("P")
 
 READ = "desk:read"
 WRITE = "desk:write"
@@ -128,19 +126,6 @@ class Exported(Said, total=False):
     digest: str
 
 
-def answering(shape: type) -> Callable[[Callable[P, Any]], Callable[P, Any]]:
-    """Name the shape of all answers of a body, the yes and the no, for the output schema.
-
-    A body also returns an `Answer` to say no; its JSON has the same shape.
-    """
-
-    def named(body: Callable[P, Any]) -> Callable[P, Any]:
-        body.__annotations__["return"] = shape
-        return body
-
-    return named
-
-
 def document_of(view: DeskView, arguments: Mapping[str, Any]) -> PolicyResource | Answer:
     """Return the document that `path` names, in its folders, or the answer `invalid_path`.
 
@@ -217,7 +202,6 @@ def _reference(kind: str, name: str) -> dict[str, dict[str, str]]:
 
 
 @tool(scope=READ, title="Read a document", resource=document_of)
-@answering(DocumentText)
 def docs_read(view: DeskView, *, path: PathArgument) -> DocumentText | Answer:
     """Return the latest version of a document: its text, author, time and digest."""
     document = view.documents.read_document(path)
@@ -235,7 +219,6 @@ def docs_read(view: DeskView, *, path: PathArgument) -> DocumentText | Answer:
 
 
 @tool(scope=WRITE, title="Write a document", effect=Effect.STORE, resource=document_of)
-@answering(DocumentWritten)
 def docs_update(
     view: DeskView,
     *,
@@ -258,7 +241,6 @@ def docs_update(
 
 
 @tool(scope=READ, title="Read a ticket", resource=ticket_of)
-@answering(TicketText)
 def tickets_get(view: DeskView, *, ticket_id: TicketArgument) -> TicketText | Answer:
     """Return a ticket with its notes, oldest first."""
     ticket = _find_ticket(view, ticket_id)
@@ -284,7 +266,6 @@ def tickets_get(view: DeskView, *, ticket_id: TicketArgument) -> TicketText | An
 
 
 @tool(scope=WRITE, title="Add a note to a ticket", effect=Effect.STORE, resource=ticket_of)
-@answering(NoteAdded)
 def tickets_add_note(
     view: DeskView,
     *,
@@ -307,7 +288,6 @@ def tickets_add_note(
     held=True,
     open_world=True,
 )
-@answering(Exported)
 def export(
     view: DeskView,
     *,

@@ -1,0 +1,364 @@
+"""Composition: who keeps each port. The only file that names a concrete store."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.resources
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from limen.backends.native import Native
+from limen.catalogue import Catalogue
+from limen.decisions.d1_audience import Audience, LocalCaller
+from limen.decisions.d2_budget import Budget, TokenBuckets
+from limen.decisions.d3_reach import Reach
+from limen.decisions.d4_shape import Limits, Shape
+from limen.decisions.d5_policy import CedarPolicies, PolicyStep
+from limen.decisions.d6_approval import ApprovalStep
+from limen.decisions.d7_audit import Audit
+from limen.errors import SettingsError, StoreError
+from limen.gate import Gate, Row
+from limen.ports import Clock, PolicyResource, Transaction
+from limen.review import Review
+from limen.servers.desk.tools import desk_catalogue, documents_page
+from limen.servers.desk.views import DeskView
+from limen.settings import Settings
+from limen.store.approvals import ApprovalTable, StoredApprovals
+from limen.store.audit import AuditLog, AuditReader, MerkleTrail, connection_of
+from limen.store.desk import DeskTables
+from limen.store.engine import FILE_NAME, Reader, open_store
+from limen.store.note import NoteSigner
+from limen.store.outbox import OutboxReader, OutboxTable
+from limen.store.writer import Writer
+from limen.walk import Walk
+from limen.words import Answer, Approval, AuditRow, Caller
+
+VERSION = importlib.metadata.version("limen")
+
+KEY_FILE = "audit.key"
+LOCK_FILE = "outbox.lock"
+
+
+class SystemClock:
+    """Tell the time of this machine."""
+
+    def now(self) -> datetime:
+        """Return the time of day, aware UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+
+def new_call_id() -> str:
+    """Return an id for a call: sorts by time to the millisecond, and cannot be guessed."""
+    return f"{time.time_ns() // 1_000_000:012x}-{secrets.token_hex(8)}"
+
+
+def new_approval_id() -> str:
+    """Return an id for an approval, short enough to be typed."""
+    return f"ap-{secrets.token_hex(6)}"
+
+
+@dataclass(frozen=True)
+class House:
+    """One data directory, open: the store, its one writer and the trail. Close it in the end."""
+
+    data: Path
+    settings: Settings
+    base: Path
+    """The folder that relative paths in the settings start from."""
+    clock: Clock
+    reader: Reader
+    signer: NoteSigner
+    log: AuditLog
+    tell: Callable[[str], None]
+    """Told what the owner should know while we serve, in one line each."""
+
+    @property
+    def store_path(self) -> Path:
+        """Return where the store's file is."""
+        return self.data / FILE_NAME
+
+    @cached_property
+    def audit_reader(self) -> AuditReader:
+        """Return what looks through the trail."""
+        return AuditReader(self.reader.engine)
+
+    @cached_property
+    def approvals(self) -> StoredApprovals:
+        """Return what keeps the approvals."""
+        return StoredApprovals(self.reader, self.clock, new_approval_id)
+
+    def list_approvals(self, limit: int, state: str | None = None) -> list[Approval]:
+        """Return up to `limit` approvals, those asked for last before the others."""
+        return ApprovalTable(self.reader.connection()).newest(limit, state)
+
+    def find_approval(self, approval_id: str) -> Approval | None:
+        """Return an approval, or None."""
+        return ApprovalTable(self.reader.connection()).find(approval_id)
+
+    def tables(self) -> DeskTables:
+        """Return the desk's tables for reading."""
+        return DeskTables(self.reader.connection())
+
+    def write_tables(self, work: Callable[[DeskTables], int], row: AuditRow) -> int:
+        """Let an owner's command write to the desk's tables, in one transaction with its row."""
+        return self.log.write_with_now(
+            lambda transaction: work(DeskTables(connection_of(transaction))), lambda _: row
+        )
+
+    def close(self) -> None:
+        """Commit all that was handed over, and close."""
+        self.log.close()
+        self.reader.close()
+
+
+@contextlib.contextmanager
+def open_house(
+    data: Path,
+    settings: Settings,
+    *,
+    base: Path | None = None,
+    clock: Clock | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[House]:
+    """Open a data directory, made now if there is none, and close it at the end.
+
+    Raises:
+        StoreError: the store cannot be opened or written.
+        NoteError: the key of the audit trail cannot be used.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StoreError(f"cannot make data directory `{data}`: {error.strerror}") from error
+    clock = clock or SystemClock()
+    path = data / FILE_NAME
+    engine = open_store(path)
+    fresh = f"limen.invalid/{secrets.token_hex(4)}"
+    expected = settings.audit.origin
+    signer = NoteSigner.load_or_create(
+        data / KEY_FILE, expected or fresh, only_if_new=expected is None
+    )
+    trail = MerkleTrail(signer, clock)
+    log = AuditLog(Writer(engine, path, trail), trail)
+    house = House(data, settings, base or data, clock, Reader(engine, path), signer, log, tell)
+    try:
+        yield house
+    finally:
+        house.close()
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The desk server, put together: its gate, its rules, its person's door and its deliveries."""
+
+    house: House
+    catalogue: Catalogue
+    policies: CedarPolicies
+    native: Native
+    row: Row
+    gate: Gate
+    review: Review
+
+    def local_caller(self) -> Caller:
+        """Return who calls over stdio, by the settings."""
+        return local_caller(self.house.settings)
+
+    def resource_of(self, walk: Walk) -> PolicyResource | Answer:
+        """Return what a call is about, as D5 would look it up."""
+        entry = walk.entered()
+        if entry.resource is None:
+            raise LookupError(f"`{entry.name}` names no resource")
+        return entry.resource(self.native.view_of(None, walk.caller.id, ""), walk.arguments)
+
+    def drain(self) -> Mapping[str, int]:
+        """Send all that was approved and is still here, and count how it ended.
+
+        Blocks while another process is at it. Raises what `deliver` raises.
+        """
+        # Imported here: the HTTP client costs 0.1 s at start, and most starts have nothing to send.
+        from limen.servers.desk.delivery import deliver
+
+        house = self.house
+        outbox = OutboxReader(house.reader.engine)
+        return deliver(outbox, destinations(house), house.data / LOCK_FILE, self._change)
+
+    def has_something_to_send(self) -> bool:
+        """Tell whether anything approved is still here."""
+        outbox = OutboxReader(self.house.reader.engine)
+        return bool(outbox.keys_in("queued") or outbox.keys_in("sending"))
+
+    def _change(self, key: str, from_state: str, to_state: str, detail: str) -> bool:
+        """Move an item of the outbox on, its approval too, in one transaction with the row."""
+        house = self.house
+        now = house.clock.now()
+
+        def work(transaction: Transaction) -> bool:
+            connection = connection_of(transaction)
+            moved = OutboxTable(connection).mark(key, from_state, to_state, detail, now)
+            if moved and to_state != "sending":
+                ApprovalTable(connection).end(key, to_state)
+            return moved
+
+        ended = to_state != "sending"
+        approval = self.house.find_approval(key)
+        row = AuditRow(
+            # INVARIANT: one delivery has one id: `started` when it is sent, `done` when it ended.
+            id=f"delivery-{key}",
+            at=now,
+            state="done" if ended else "started",
+            server=self.catalogue.server,
+            transport="outbox",
+            revision="",
+            caller="" if approval is None else approval.request.caller,
+            client="limen",
+            method="outbox/deliver",
+            tool="" if approval is None else approval.request.tool,
+            decision="allow",
+            step="d7_audit",
+            reason=to_state,
+            private=detail[:500],
+            approval=key,
+        )
+        return house.log.write_with_now(work, lambda moved: row if moved else None)
+
+
+def build_desk(house: House) -> Desk:
+    """Put the desk together.
+
+    Raises:
+        PolicyError: a rule cannot be used.
+        SettingsError: a setting names what is not there.
+    """
+    settings, clock = house.settings, house.clock
+    catalogue = desk_catalogue(VERSION)
+    policies = CedarPolicies.load(
+        policy_folder(house), desk_schema(), clock=clock, on_change=house.tell
+    )
+    groups = {name: where.groups for name, where in settings.desk.destinations.items()}
+
+    def view_of(transaction: Transaction | None, caller: str, key: str) -> DeskView:
+        connection = (
+            house.reader.connection() if transaction is None else connection_of(transaction)
+        )
+        tables = DeskTables(connection)
+        outbox = OutboxTable(connection)
+        return DeskView(tables, tables, outbox, groups, caller, clock.now(), key)
+
+    native = Native(catalogue, policies, view_of, list_resources=documents_page)
+    audit = Audit(
+        house.log,
+        clock,
+        catalogue.server,
+        keep=kept_fields(settings, catalogue),
+        rows_for_lists=settings.audit.rows_for_lists,
+    )
+    row = Row(
+        Audience(LocalCaller(local_caller(settings))),
+        Budget(TokenBuckets(settings.budget.capacity, settings.budget.refill_per_second, clock)),
+        Reach(catalogue),
+        Shape.of(catalogue, Limits()),
+        PolicyStep(policies, lambda: view_of(None, "", "")),
+        ApprovalStep(
+            house.approvals,
+            clock,
+            catalogue.server,
+            timedelta(hours=settings.desk.approval_expiry_hours),
+        ),
+        audit,
+    )
+
+    def resource_in(transaction: Transaction, walk: Walk) -> PolicyResource | Answer:
+        resource = walk.entered().resource
+        if resource is None:
+            raise LookupError("a held tool names no resource")
+        return resource(view_of(transaction, walk.caller.id, ""), walk.arguments)
+
+    review = Review(
+        catalogue,
+        native,
+        resource_in,
+        lambda: policies.status().version,
+        house.approvals,
+        audit,
+        house.log.write_with_now,
+        clock,
+        new_call_id,
+    )
+    return Desk(house, catalogue, policies, native, row, Gate(row, native, clock), review)
+
+
+def local_caller(settings: Settings) -> Caller:
+    """Return who calls over stdio."""
+    return Caller(settings.local.id, settings.local.roles, settings.local.grants)
+
+
+def destinations(house: House) -> dict[str, Any]:
+    """Return where the desk can send to, by name.
+
+    Raises:
+        SettingsError: a destination cannot be used as it is set up.
+    """
+    from limen.servers.desk.destinations import FolderDestination, HttpDestination
+    from limen.settings import FolderSettings
+
+    found: dict[str, Any] = {}
+    for name, where in house.settings.desk.destinations.items():
+        if isinstance(where, FolderSettings):
+            found[name] = FolderDestination(house.base / where.path.expanduser())
+        else:
+            found[name] = HttpDestination(where.url, where.hosts, where.timeout_s)
+    return found
+
+
+def policy_folder(house: House) -> Path:
+    """Return the folder of the desk's rules; our own is made with the starter rules in it."""
+    named = house.settings.desk.policies
+    if named is not None:
+        return house.base / named.expanduser()
+    folder = house.data / "policies" / "desk"
+    if not folder.exists():
+        starter = importlib.resources.files("limen.servers.desk") / "starter"
+        folder.mkdir(parents=True)
+        for file in starter.iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def desk_schema() -> str:
+    """Return the Cedar schema that the desk's rules are checked by."""
+    return (importlib.resources.files("limen.servers.desk") / "desk.cedarschema").read_text("utf-8")
+
+
+def kept_fields(settings: Settings, catalogue: Catalogue) -> dict[str, frozenset[str]]:
+    """Return the arguments that the owner wants in the row, by tool.
+
+    Raises:
+        SettingsError: a tool or an argument of that name is not there.
+    """
+    kept: dict[str, set[str]] = {}
+    for field in settings.audit.keep:
+        tool, _, argument = field.rpartition(".")
+        entry = catalogue.tools.get(tool)
+        if entry is None or argument not in entry.input_schema["properties"]:
+            known = (
+                f"{t.name}.{a}"
+                for t in catalogue.tools.values()
+                for a in t.input_schema["properties"]
+            )
+            raise SettingsError(
+                f"setting `audit.keep` names `{field}`, which is no argument of a tool:"
+                f" write some of {', '.join(f'`{name}`' for name in known)}"
+            )
+        kept.setdefault(tool, set()).add(argument)
+    return {tool: frozenset(arguments) for tool, arguments in kept.items()}

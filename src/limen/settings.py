@@ -1,0 +1,250 @@
+"""The owner's settings: read once, checked once, frozen.
+
+They come from one TOML file and from `LIMEN_*` variables, which win: `LIMEN_BUDGET__CAPACITY=10`
+is `capacity = 10` under `[budget]`. `limen.example.toml` shows all of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsError as SourceError
+
+from limen.errors import SettingsError
+
+FILE_NAME = "limen.toml"
+
+SECRET = re.compile(r"pass(word|phrase)|secret|token|credential|authorization|api_?key|cookie")
+"""Argument names that never reach the audit trail, whatever the owner lists."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
+"""A name that policies, rows and messages can carry as it is."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Local(_Part):
+    """Who calls over stdio: the process that started us vouches for it, the wire never does."""
+
+    id: Name = Field(default="local", examples=['id = "local"'])
+    roles: frozenset[Name] = Field(default=frozenset({"staff"}), examples=['roles = ["staff"]'])
+    grants: frozenset[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*:[a-z][a-z0-9_.-]*$")]] = (
+        Field(
+            default=frozenset({"desk:read", "desk:write", "desk:export"}),
+            strict=False,
+            examples=['grants = ["desk:read", "desk:write"]'],
+        )
+    )
+
+
+class BudgetSettings(_Part):
+    """What one caller may spend: `capacity` calls at once, `refill_per_second` afterwards."""
+
+    capacity: int = Field(default=600, ge=1, le=1_000_000, examples=["capacity = 600"])
+    refill_per_second: float = Field(
+        default=10.0, ge=0, le=1_000_000, examples=["refill_per_second = 10"]
+    )
+
+
+class LimitSettings(_Part):
+    """How large a message may be, in bytes."""
+
+    max_message: int = Field(
+        default=1024 * 1024, ge=4096, le=64 * 1024 * 1024, examples=["max_message = 1048576"]
+    )
+
+
+class AuditSettings(_Part):
+    """What the trail keeps. `keep` lists arguments as `tool.argument`; secrets are never kept."""
+
+    keep: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+\.[A-Za-z0-9_-]+$")], ...] = Field(
+        default=(), examples=['keep = ["docs_read.path"]']
+    )
+    rows_for_lists: bool = Field(default=False, examples=["rows_for_lists = true"])
+    origin: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9./-]{2,100}$")] | None = Field(
+        default=None, examples=['origin = "audit.example.com/limen"']
+    )
+
+    @field_validator("keep")
+    @classmethod
+    def _no_secrets(cls, fields: tuple[str, ...]) -> tuple[str, ...]:
+        for field in fields:
+            if SECRET.search(field.rpartition(".")[2].lower()):
+                raise ValueError(f"`{field}` names a secret, which is never kept")
+        return fields
+
+
+class FolderSettings(_Part):
+    """A destination that is a folder of this machine."""
+
+    kind: Literal["folder"]
+    path: Path = Field(examples=['path = "outgoing"'])
+    groups: frozenset[Name] = Field(default=frozenset(), examples=['groups = ["partners"]'])
+
+
+class HttpSettings(_Part):
+    """A destination that takes one POST. `hosts` are the host names that may be sent to."""
+
+    kind: Literal["http"]
+    url: str = Field(examples=['url = "https://partner.example/inbox"'])
+    hosts: frozenset[str] = Field(examples=['hosts = ["partner.example"]'])
+    timeout_s: float = Field(default=10.0, gt=0, le=120, examples=["timeout_s = 10"])
+    groups: frozenset[Name] = Field(default=frozenset(), examples=['groups = ["partners"]'])
+
+
+class DeskSettings(_Part):
+    """The desk. `policies` is the folder of its rules, by default `policies/desk` in the data."""
+
+    policies: Path | None = Field(default=None, examples=['policies = "policies/desk"'])
+    destinations: Mapping[
+        Name, Annotated[FolderSettings | HttpSettings, Field(discriminator="kind")]
+    ] = Field(default={}, examples=['partner-inbox = { kind = "folder", path = "outgoing" }'])
+    approval_expiry_hours: float = Field(
+        default=24.0, gt=0, le=24 * 365, examples=["approval_expiry_hours = 24"]
+    )
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LIMEN_", env_nested_delimiter="__", frozen=True, extra="forbid"
+    )
+
+    local: Local = Local()
+    budget: BudgetSettings = BudgetSettings()
+    limits: LimitSettings = LimitSettings()
+    audit: AuditSettings = AuditSettings()
+    desk: DeskSettings = DeskSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Let variables win over the file; nothing else is a source."""
+        return env_settings, init_settings
+
+
+def data_dir(given: Path | None) -> Path:
+    """Return where the store lives: `--data`, else `LIMEN_DATA`, else the user's state folder."""
+    chosen = given or os.environ.get("LIMEN_DATA") or platformdirs.user_state_dir("limen")
+    return Path(chosen).expanduser().absolute()
+
+
+def settings_file(given: Path | None, data: Path) -> Path | None:
+    """Return the settings file: `--config`, else `LIMEN_CONFIG`, else `limen.toml` in the data.
+
+    None when nothing is given and the last is not there.
+
+    Raises:
+        SettingsError: a file was named but is not there.
+    """
+    named = given or os.environ.get("LIMEN_CONFIG")
+    if not named:
+        usual = data / FILE_NAME
+        return usual if usual.is_file() else None
+    file = Path(named).expanduser().absolute()
+    if not file.is_file():
+        raise SettingsError(f"cannot read settings `{file}`: file does not exist")
+    return file
+
+
+def load(file: Path | None) -> Settings:
+    """Read and check the settings.
+
+    Raises:
+        SettingsError: one line that names the file, the key and what to write instead.
+    """
+    written = {} if file is None else _written(file)
+    try:
+        return Settings(**written)
+    except SourceError as error:
+        raise SettingsError(
+            f"variables `LIMEN_*`: {_one_line(error).partition(' from source')[0]}:"
+            ' write lists and tables as JSON, such as `["staff"]`'
+        ) from error
+    except ValidationError as error:
+        raise SettingsError(_described(error, file)) from error
+
+
+def _written(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"cannot read settings `{file}`: {_one_line(error)}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"cannot read settings `{file}`: it is not UTF-8") from error
+    except OSError as error:
+        raise SettingsError(f"cannot read settings `{file}`: {error.strerror}") from error
+
+
+def _described(error: ValidationError, file: Path | None) -> str:
+    """Say of the first wrong setting where it stands, what is wrong, and what to write."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"] if part not in ("folder", "http", "[key]"))
+    known = dict(_keys(Settings))
+    place = _place(key, file)
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        instead = f"`{near[0]}`" if near else "one of " + ", ".join(f"`{name}`" for name in known)
+        return f"{place}: there is no setting `{key}`: write {instead}"
+    reason = _one_line(first["msg"]).removeprefix("Value error, ")
+    return (
+        f"{place}: setting `{key}` does not fit: {reason[:1].lower()}{reason[1:]};"
+        f" write for example `{_example(key, known)}`"
+    )
+
+
+def _example(key: str, known: Mapping[str, str]) -> str:
+    for name in _from_exact_to_wide(key):
+        if name in known:
+            break
+    else:
+        return f"[{key}]"
+    last = key.rpartition(".")[2]
+    for model in (FolderSettings, HttpSettings):
+        if name == "desk.destinations" and last in model.model_fields:
+            return str((model.model_fields[last].examples or [known[name]])[0])
+    return known[name]
+
+
+def _place(key: str, file: Path | None) -> str:
+    variables = ["LIMEN_" + name.replace(".", "__").upper() for name in _from_exact_to_wide(key)]
+    for variable in variables:
+        if variable in os.environ:
+            return f"variable `{variable}`"
+    return f"settings `{file}`" if file is not None else "settings"
+
+
+def _from_exact_to_wide(key: str) -> Iterator[str]:
+    while key:
+        yield key
+        key = key.rpartition(".")[0]
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _keys(field.annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str((field.examples or [""])[0])
+
+
+def _one_line(said: object) -> str:
+    return " ".join(str(said).split())
