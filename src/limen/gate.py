@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from limen.decisions.d1_audience import Audience
@@ -24,7 +26,7 @@ from limen.decisions.d4_shape import Shape
 from limen.decisions.d5_policy import PolicyStep
 from limen.decisions.d6_approval import ApprovalStep
 from limen.decisions.d7_audit import Audit
-from limen.errors import AuditError
+from limen.errors import AuditError, LimenError
 from limen.ports import Clock, Transaction
 from limen.walk import Backend, Walk
 from limen.words import (
@@ -176,6 +178,10 @@ def _ended(answer: Answer) -> Outcome:
 
 
 def _kind(fault: Exception) -> str:
-    # The fixed part of the message only: what follows may quote what the caller sent.
-    said = str(fault).partition(":")[0].partition("`")[0].strip()
-    return f"{type(fault).__name__}: {said}" if said else type(fault).__name__
+    """Return what a fault was and where, without what it says: that may quote a caller."""
+    kind = type(fault).__name__
+    if isinstance(fault, LimenError):
+        # Our own messages have their fixed part first.
+        return f"{kind}: {str(fault).partition(':')[0].partition('`')[0].strip()}"
+    frames = traceback.extract_tb(fault.__traceback__)
+    return f"{kind} at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else kind

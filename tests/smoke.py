@@ -1,0 +1,43 @@
+"""Try the installed command as a stranger would, without the source tree. Not a pytest file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def main(limen: str) -> None:
+    """Seed, read, be denied, be held, approve as a person, and verify the trail."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = str(Path(folder) / "data")
+
+        def run(*words: str, expected: int = 0) -> str:
+            done = subprocess.run(
+                [limen, *words, "--data", data],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            if done.returncode != expected:
+                raise SystemExit(f"{words} ended with {done.returncode}: {done.stderr}")
+            return done.stdout
+
+        def call(tool: str, *arguments: str, expected: int) -> dict[str, object]:
+            said = run("call", "desk", tool, *arguments, "--json", expected=expected)
+            return dict(json.loads(said)["result"]["structuredContent"])
+
+        run("desk", "seed")
+        read = call("docs_read", "path=public/handbook.txt", expected=0)
+        denied = call("docs_read", "path=private/customer-secrets.txt", expected=1)
+        run("audit", "verify")
+        if read["ok"] is not True or denied["error"] != "denied":
+            raise SystemExit(f"unexpected answers: {read} {denied}")
+    print(f"smoke test passed: {limen} served, denied and verified")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
