@@ -159,6 +159,7 @@ class _Rules:
     asked: cedarpy.PolicySet
     schema: cedarpy.Schema
     answers: dict[tuple[object, ...], PolicyAnswer] = field(default_factory=dict)
+    callers: dict[tuple[str, frozenset[str]], cedarpy.Entities] = field(default_factory=dict)
     contextual_actions: frozenset[str | None] = frozenset()
 
     def answer(self, caller: Caller, action: str, resource: PolicyResource) -> PolicyAnswer:
@@ -172,7 +173,7 @@ class _Rules:
                 caller.roles,
                 action,
                 _key(resource.entity),
-                tuple([_key(related) for related in resource.related]),
+                tuple([_key(related) for related in resource.related if not _is_bare(related)]),
                 canonical(resource.context) if contextual else b"",
             )
             known = self.answers.get(key)
@@ -197,13 +198,20 @@ class _Rules:
         self, asked: cedarpy.PolicySet, caller: Caller, action: str, resource: PolicyResource
     ) -> _Outcome:
         """Put one question to Cedar; `asked` numbers its policies as `self.policies` does."""
-        result = _ask_cedar(asked, self.schema, caller, action, resource)
-        numbers = sorted(map(_number, result.diagnostics.reasons))
+        known = self.callers.get((caller.id, caller.roles))
+        if known is None:
+            known = _caller_entities(caller, self.schema)
+            if len(self.callers) >= MAX_ANSWERS:
+                self.callers.clear()
+            self.callers[caller.id, caller.roles] = known
+        result = _ask_cedar(asked, self.schema, known, caller, action, resource)
+        said = result.diagnostics
+        numbers = sorted([_number(name) for name in said.reasons])
         decided = tuple([self.policies[number] for number in numbers])
-        if not result.diagnostics.errors:
+        if not said.errors:
             return _Outcome(result.allowed, decided)
         errors: list[tuple[WrittenPolicy, str]] = []
-        for text in result.diagnostics.errors:
+        for text in said.errors:
             found = FAILED.match(text)
             if found is None:
                 raise PolicyError(f"rules cannot answer: {_one_line(text)}")
@@ -231,27 +239,44 @@ def _key(entity: Entity) -> tuple[object, ...]:
     return (entity.type, entity.id, entity.parents, attributes)
 
 
+def _is_bare(entity: Entity) -> bool:
+    # Such an entity says no more than its name, which whoever refers to it has said.
+    return not entity.parents and not entity.attributes
+
+
+def _caller_entities(caller: Caller, schema: cedarpy.Schema) -> cedarpy.Entities:
+    """Return a caller in their roles as Cedar keeps them, with the schema's own action groups."""
+    try:
+        sent = orjson.dumps([_principal(caller)]).decode()
+        return cedarpy.Entities.from_json_str(sent, schema)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(f"rules cannot be asked: {_one_line(error)}") from error
+
+
 def _ask_cedar(
     asked: cedarpy.PolicySet,
     schema: cedarpy.Schema,
+    known: cedarpy.Entities,
     caller: Caller,
     action: str,
     resource: PolicyResource,
 ) -> cedarpy.AuthzResult:
-    principal = {"type": "Caller", "id": caller.id}
-    roles = [{"type": "Role", "id": role} for role in caller.roles]
-    entities = [{"uid": principal, "attrs": {}, "parents": roles}, _entity(resource.entity)]
-    for related in resource.related:
-        # A bare entity says no more than its name, which whoever refers to it has said. And the
-        # caller's roles are the boundary's to say, whatever a server relates to the resource.
-        is_bare = not related.parents and not related.attributes
-        if not is_bare and (related.type, related.id) != ("Caller", caller.id):
-            entities.append(_entity(related))
+    # The caller's roles are the boundary's to say, whatever a server relates to the resource.
+    own = ("Caller", caller.id)
+    telling = [entity for entity in resource.related if not _is_bare(entity)]
+    about = [resource.entity, *[one for one in telling if (one.type, one.id) != own]]
     try:
         # The forms with `type` and `id` carry any id as it is: nothing is spelled as Cedar text.
-        sent = orjson.dumps(entities).decode()
+        sent = [_entity(entity) for entity in about]
+        entities: cedarpy.Entities | str
+        # Only attributes can break the schema here, and looking for that costs 15 µs: the
+        # request's types are checked below, and no rule can name a parent of another type.
+        if any(entity.attributes for entity in about):
+            entities = orjson.dumps([_principal(caller), *sent]).decode()
+        else:
+            entities = known.with_added_json_str(orjson.dumps(sent).decode())
         request: dict[str, object] = {
-            "principal": principal,
+            "principal": {"type": "Caller", "id": caller.id},
             "action": {"type": "Action", "id": action},
             "resource": {"type": resource.entity.type, "id": resource.entity.id},
         }
@@ -259,13 +284,18 @@ def _ask_cedar(
         if resource.context:
             request["context"] = orjson.dumps(resource.context).decode()
         # With the schema, a question that does not fit it is an error here and not a quiet no.
-        result = cedarpy.is_authorized(request, asked, sent, schema)
+        result = cedarpy.is_authorized(request, asked, entities, schema)
     except (ValueError, TypeError) as error:
         raise PolicyError(f"rules cannot be asked: {_one_line(error)}") from error
     if result.decision is cedarpy.Decision.NoDecision:
-        said = "; ".join(result.diagnostics.errors).replace(sent, "the entities")
+        said = "; ".join(result.diagnostics.errors)
         raise PolicyError(f"rules cannot be asked: {_one_line(said)}")
     return result
+
+
+def _principal(caller: Caller) -> dict[str, object]:
+    roles = [{"type": "Role", "id": role} for role in caller.roles]
+    return {"uid": {"type": "Caller", "id": caller.id}, "attrs": {}, "parents": roles}
 
 
 def _entity(entity: Entity) -> dict[str, object]:

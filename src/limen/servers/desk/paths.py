@@ -43,10 +43,12 @@ def why_not_canonical(path: str) -> str | None:
         return "it has a backslash"
     if "%" in path:
         return "it has a percent sign"
-    if any(map(_is_unseen, path)):
-        return "it has a control, invisible or unassigned character"
-    if not unicodedata.is_normalized("NFC", path):
-        return "it is not in Unicode form NFC"
+    # Most paths are plain ASCII, of which all that is printable is visible and in form NFC.
+    if not (path.isascii() and path.isprintable()):
+        if any(map(_is_unseen, path)):
+            return "it has a control, invisible or unassigned character"
+        if not unicodedata.is_normalized("NFC", path):
+            return "it is not in Unicode form NFC"
     segments = path.split("/")
     for segment in segments:
         if (reason := _why_not_a_segment(segment)) is not None:
@@ -59,8 +61,12 @@ def folders_of(path: str) -> tuple[str, ...]:
 
     `team/support/faq/vpn.txt` is in `team`, `team/support` and `team/support/faq`.
     """
-    segments = path.split("/")
-    return tuple("/".join(segments[:depth]) for depth in range(1, len(segments)))
+    folders = []
+    end = path.find("/")
+    while end >= 0:
+        folders.append(path[:end])
+        end = path.find("/", end + 1)
+    return tuple(folders)
 
 
 def _is_unseen(character: str) -> bool:
