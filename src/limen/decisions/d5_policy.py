@@ -156,7 +156,8 @@ class _Rules:
     version: str
     loaded_at: datetime
     policies: tuple[WrittenPolicy, ...]
-    asked: cedarpy.PolicySet
+    by_action: Mapping[str | None, cedarpy.PolicySet]
+    """The policies that can speak of an action; under None those that may speak of any."""
     schema: cedarpy.Schema
     answers: dict[tuple[object, ...], PolicyAnswer] = field(default_factory=dict)
     callers: dict[tuple[str, frozenset[str]], cedarpy.Entities] = field(default_factory=dict)
@@ -181,7 +182,7 @@ class _Rules:
             raise PolicyError(f"rules cannot be asked: {_one_line(error)}") from error
         if known is not None:
             return known
-        outcome = self.ask(self.asked, caller, action, resource)
+        outcome = self.ask(self.asked(action), caller, action, resource)
         answer = PolicyAnswer(
             allowed=outcome.allowed,
             policies=tuple([policy.id for policy in outcome.decided]),
@@ -194,6 +195,10 @@ class _Rules:
         self.answers[key] = answer
         return answer
 
+    def asked(self, action: str) -> cedarpy.PolicySet:
+        """Return the policies that can speak of an action: Cedar looks at each it is given."""
+        return self.by_action.get(action) or self.by_action[None]
+
     def ask(
         self, asked: cedarpy.PolicySet, caller: Caller, action: str, resource: PolicyResource
     ) -> _Outcome:
@@ -204,12 +209,11 @@ class _Rules:
             if len(self.callers) >= MAX_ANSWERS:
                 self.callers.clear()
             self.callers[caller.id, caller.roles] = known
-        result = _ask_cedar(asked, self.schema, known, caller, action, resource)
-        said = result.diagnostics
+        allowed, said = _ask_cedar(asked, self.schema, known, caller, action, resource)
         numbers = sorted([_number(name) for name in said.reasons])
         decided = tuple([self.policies[number] for number in numbers])
         if not said.errors:
-            return _Outcome(result.allowed, decided)
+            return _Outcome(allowed, decided)
         errors: list[tuple[WrittenPolicy, str]] = []
         for text in said.errors:
             found = FAILED.match(text)
@@ -221,9 +225,9 @@ class _Rules:
         # Fails closed: Cedar skips a policy that cannot be evaluated. A skipped permit only says
         # no; a skipped forbid would let a caller through by making it overflow.
         blocking = tuple(policy for policy in failed if policy.effect == "forbid")
-        if result.allowed and blocking:
+        if allowed and blocking:
             return _Outcome(False, blocking, failed, texts)
-        return _Outcome(result.allowed, decided, failed, texts)
+        return _Outcome(allowed, decided, failed, texts)
 
 
 FAILED = re.compile(r"error while evaluating policy `(policy\d+)`: ")
@@ -260,11 +264,12 @@ def _ask_cedar(
     caller: Caller,
     action: str,
     resource: PolicyResource,
-) -> cedarpy.AuthzResult:
-    # The caller's roles are the boundary's to say, whatever a server relates to the resource.
-    own = ("Caller", caller.id)
-    telling = [entity for entity in resource.related if not _is_bare(entity)]
-    about = [resource.entity, *[one for one in telling if (one.type, one.id) != own]]
+) -> tuple[bool, cedarpy.Diagnostics]:
+    about = [resource.entity]
+    if resource.related:
+        # The caller's roles are the boundary's to say, whatever a server relates to the resource.
+        own = ("Caller", caller.id)
+        about += [e for e in resource.related if not _is_bare(e) and (e.type, e.id) != own]
     try:
         # The forms with `type` and `id` carry any id as it is: nothing is spelled as Cedar text.
         sent = [_entity(entity) for entity in about]
@@ -287,10 +292,10 @@ def _ask_cedar(
         result = cedarpy.is_authorized(request, asked, entities, schema)
     except (ValueError, TypeError) as error:
         raise PolicyError(f"rules cannot be asked: {_one_line(error)}") from error
-    if result.decision is cedarpy.Decision.NoDecision:
-        said = "; ".join(result.diagnostics.errors)
-        raise PolicyError(f"rules cannot be asked: {_one_line(said)}")
-    return result
+    decision, said = result.decision, result.diagnostics
+    if decision is cedarpy.Decision.NoDecision:
+        raise PolicyError(f"rules cannot be asked: {_one_line('; '.join(said.errors))}")
+    return decision is cedarpy.Decision.Allow, said
 
 
 def _principal(caller: Caller) -> dict[str, object]:
@@ -370,7 +375,7 @@ class CedarPolicies:
         if self.clock.monotonic() >= self._next_look:
             self._look()
         rules = self._rules
-        outcome = rules.ask(rules.asked, caller, action, resource)
+        outcome = rules.ask(rules.asked(action), caller, action, resource)
         # Near misses speak of the question but do not hold. Cedar says which permits hold only
         # when nothing forbids, so both are asked without the forbids.
         speaking = rules.ask(_permits(rules, widened=True), caller, action, resource).decided
@@ -470,7 +475,16 @@ def _rules_of(files: Sequence[tuple[str, bytes]], schema_text: str, loaded_at: d
         version=_version(files, schema_text),
         loaded_at=loaded_at,
         policies=tuple(policies),
-        asked=cedarpy.PolicySet.from_str("\n".join(text for _, text in texts)),
+        by_action={
+            action: _set_of(
+                {
+                    number: _parsed(policy)
+                    for number, policy in enumerate(policies)
+                    if policy.action in (None, action)
+                }
+            )
+            for action in {None, *(policy.action for policy in policies)}
+        },
         schema=schema,
         contextual_actions=frozenset(policy.action for policy in policies if policy.contextual),
     )
@@ -549,14 +563,25 @@ def _check_unique(policies: Iterable[WrittenPolicy]) -> None:
 
 def _permits(rules: _Rules, *, widened: bool) -> cedarpy.PolicySet:
     """Return the permits alone under their numbers, widened to action and type if so asked."""
-    permits = {}
-    for number, policy in enumerate(rules.policies):
-        if policy.effect != "permit":
-            continue
-        parsed = orjson.loads(cedarpy.policies_to_json_str(policy.text))
-        permit = parsed["staticPolicies"]["policy0"]
-        permits[f"policy{number}"] = _widened(permit) if widened else permit
-    all_of_it = {"staticPolicies": permits, "templates": {}, "templateLinks": []}
+    permits = {
+        number: _parsed(policy)
+        for number, policy in enumerate(rules.policies)
+        if policy.effect == "permit"
+    }
+    if widened:
+        return _set_of({number: _widened(permit) for number, permit in permits.items()})
+    return _set_of(permits)
+
+
+def _parsed(policy: WrittenPolicy) -> dict[str, Any]:
+    parsed = orjson.loads(cedarpy.policies_to_json_str(policy.text))
+    alone: dict[str, Any] = parsed["staticPolicies"]["policy0"]
+    return alone
+
+
+def _set_of(policies: Mapping[int, Mapping[str, Any]]) -> cedarpy.PolicySet:
+    numbered = {f"policy{number}": policy for number, policy in policies.items()}
+    all_of_it = {"staticPolicies": numbered, "templates": {}, "templateLinks": []}
     return cedarpy.PolicySet.from_json_str(orjson.dumps(all_of_it).decode())
 
 
