@@ -7,6 +7,7 @@ No NaN, no lone surrogates, no bytes that are not UTF-8, no nesting without end;
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -16,6 +17,10 @@ from limen.errors import LimenError
 
 MAX_DEPTH = 64
 """Objects and arrays inside each other, of a whole message. Real calls have about 8."""
+
+MAX_PLACE = 256
+"""Characters of the place of a key that came twice; a longer one is cut. Without it a long key
+around many short ones makes a message a thousand times its size."""
 
 NOT_JSON = "message is not JSON"
 TOO_DEEP = f"message nests deeper than {MAX_DEPTH} levels"
@@ -30,6 +35,7 @@ class Parsed:
     """A JSON value, and the places of keys that came twice: `params.arguments.path`.
 
     Of a key that came twice, the value is its last. Places in arrays are numbers: `items.0.key`.
+    A place is cut after `MAX_PLACE` characters.
     """
 
     value: Any
@@ -42,7 +48,9 @@ def read(raw: bytes) -> Parsed:
     Raises:
         NotJsonError: it is not JSON in UTF-8, or nests too deeply.
     """
-    _refuse_depth(raw)
+    # Most messages have fewer opening brackets than levels are allowed, strings included.
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _nests_too_deep(raw):
+        raise NotJsonError(TOO_DEEP)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -73,28 +81,22 @@ def _has_no_room_for_more(value: Any, raw: bytes) -> bool:
     return keys == raw.count(b":")
 
 
-def _refuse_depth(raw: bytes) -> None:
-    # Most messages have fewer opening brackets than levels are allowed, strings included.
-    if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
-        return
-    depth = 0
-    in_string = is_escaped = False
-    for byte in raw:
-        if in_string:
-            if is_escaped:
-                is_escaped = False
-            elif byte == 0x5C:
-                is_escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"{[":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise NotJsonError(TOO_DEEP)
-        elif byte in b"}]":
-            depth -= 1
+_STRING = re.compile(rb'"[^"]*"')
+_BRACKETS = bytes.maketrans(b"{}[]", b"()()")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+
+
+def _nests_too_deep(raw: bytes) -> bool:
+    # In passes that run in C, since a message may be nothing but brackets: what is left of the
+    # text are its brackets, and each pass takes away the innermost pair of every nest.
+    text = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    nests = _STRING.sub(b"", text).translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not nests:
+            return False
+        nests = nests.replace(b"()", b"")
+    # Brackets without their other half are no JSON, unless they are too many to be told apart.
+    return b"()" in nests or nests.count(b"(") > MAX_DEPTH
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -115,17 +117,22 @@ def _plain(node: Any, place: str, duplicates: list[str]) -> Any:
     if isinstance(node, _Pairs):
         made: dict[str, Any] = {}
         for key, inner in node:
-            inner_place = f"{place}.{key}" if place else key
+            inner_place = _inside(place, key)
             if key in made:
                 duplicates.append(inner_place)
             made[key] = _plain(inner, inner_place, duplicates)
         return made
     if isinstance(node, list):
         return [
-            _plain(inner, f"{place}.{number}" if place else str(number), duplicates)
+            _plain(inner, _inside(place, str(number)), duplicates)
             for number, inner in enumerate(node)
         ]
     return node
+
+
+def _inside(place: str, key: str) -> str:
+    key = key[:MAX_PLACE]
+    return f"{place}.{key}"[:MAX_PLACE] if place else key
 
 
 def _refuse_constant(text: str) -> NoReturn:
