@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from limen.gate import Gate, Row
 from limen.ports import PolicyAnswer, PolicyResource
 from limen.servers.desk.seed import seed
 from limen.settings import Settings
-from limen.words import Answer, AuditRow, Call, Caller
+from limen.words import Answer, Call, Caller
 
 T = TypeVar("T")
 
@@ -113,7 +112,7 @@ def open_desk(data: Path, **settings: Any) -> Iterator[World]:
     settings = {"desk": {"destinations": PARTNER}, **settings}
     clock = StillClock()
     with open_house(data, Settings(**settings), clock=clock) as house:
-        house.write_tables(lambda tables: seed(tables, tables, NOW), seed_row())
+        house.write_tables("desk/seed", "owner", lambda tables: seed(tables, tables, NOW))
         desk = build_desk(house)
         yield World(house, desk.gate, desk.row, desk.native, desk, clock)
 
@@ -136,27 +135,6 @@ def open_gate(data: Path, entries: Iterable[Entry], **caller: Any) -> Iterator[W
             Audit(house.log, clock, "own", keep={}),
         )
         yield World(house, Gate(row, native, clock), row, native, None, clock)
-
-
-_numbers = itertools.count()
-
-
-def seed_row() -> AuditRow:
-    return AuditRow(
-        f"seed-{next(_numbers)}",
-        NOW,
-        "done",
-        "desk",
-        "cli",
-        "",
-        "owner",
-        "test",
-        "desk/seed",
-        "",
-        "allow",
-        "d7_audit",
-        "seeded",
-    )
 
 
 def fails(error: Exception) -> Callable[..., Any]:

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "limen"
 
 FLOORS = (
-    {"cli", "__main__"},
+    {"__main__"},
+    {"cli"},
     {"app"},
     {"transport"},
     {"gate", "review"},
@@ -24,7 +25,7 @@ FLOORS = (
     {"walk"},
     {"catalogue"},
     {"ports"},
-    {"words", "errors", "settings", "canonical", "strict_json"},
+    {"words", "errors", "settings", "canonical", "strict_json", "version"},
 )
 """From the top down. A room imports what is below it, or its own; never a neighbour or above."""
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limen.strict_json import MAX_DEPTH, NOT_JSON, TOO_DEEP, NotJsonError, Parsed, read
+from limen.strict_json import MAX_DEPTH, MAX_PLACE, NOT_JSON, TOO_DEEP, NotJsonError, Parsed, read
 from promised import promise
 
 
@@ -87,6 +87,49 @@ def test_nesting_has_a_bound(opening: bytes, closing: bytes) -> None:
 def test_brackets_inside_strings_are_no_nesting() -> None:
     text = "[{" * 1_000 + '\\"'
     assert read(json.dumps([text]).encode()).value == [text]
+
+
+@promise("duplicate-keys")
+def test_a_long_key_around_many_repeats_does_not_make_the_message_larger() -> None:
+    repeats = ",".join(['{"a":1,"a":1}'] * 2_000)
+    parsed = read(f'{{"params":{{"{"k" * 50_000}":[{repeats}]}}}}'.encode())
+    assert len(parsed.duplicates) == 2_000
+    assert all(len(place) <= MAX_PLACE for place in parsed.duplicates)
+    assert all(place.startswith("params.kkk") for place in parsed.duplicates)
+
+
+def depth_of(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(depth_of, inner), default=0) if isinstance(value, (dict, list)) else 0
+
+
+pieces = st.text(st.sampled_from('[]{}\\" a'), max_size=8)
+
+
+@given(
+    depth=st.integers(MAX_DEPTH - 3, MAX_DEPTH + 3),
+    wide=st.lists(pieces, max_size=4),
+    keys=st.lists(pieces, min_size=1, max_size=3),
+)
+@settings(max_examples=150, deadline=None)
+def test_depth_is_that_of_the_value_whatever_stands_in_strings(
+    depth: int, wide: list[str], keys: list[str]
+) -> None:
+    value: Any = []
+    for level in range(depth - 1):
+        value = [[], *wide, value, {}] if level % 3 else {keys[level % len(keys)]: value}
+    assert depth_of(value) == depth
+    raw = json.dumps(value).encode()
+    if depth <= MAX_DEPTH:
+        assert read(raw) == Parsed(value)
+    else:
+        with pytest.raises(NotJsonError, match=TOO_DEEP):
+            read(raw)
+
+
+def test_many_brackets_that_never_close_are_no_json_rather_than_deep() -> None:
+    with pytest.raises(NotJsonError, match=NOT_JSON):
+        read(b"[" + b"[]," * 1_000)
 
 
 class Twice(list[tuple[str, Any]]):

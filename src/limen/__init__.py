@@ -10,7 +10,7 @@ The map, from the top down; a room imports only what is below it:
     walk                                    what one request gathers on its way
     catalogue                               what a tool is, and how one is entered
     ports                                   what the rooms need of the world
-    words  errors  settings  canonical  strict_json
+    words  errors  settings  canonical  strict_json  version
 
 Start reading at `gate.py`; `docs/tour.md` follows one request through all of it.
 """

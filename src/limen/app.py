@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.resources
 import secrets
 import time
@@ -23,26 +22,24 @@ from limen.decisions.d4_shape import Limits, Shape
 from limen.decisions.d5_policy import CedarPolicies, PolicyStep
 from limen.decisions.d6_approval import ApprovalStep
 from limen.decisions.d7_audit import Audit
-from limen.errors import SettingsError, StoreError
+from limen.errors import LimenError, SettingsError, StoreError
 from limen.gate import Gate, Row
-from limen.ports import Clock, PolicyResource, Transaction
+from limen.ports import Clock, Entity, PolicyResource, Transaction
 from limen.review import Review
 from limen.servers.desk.tools import desk_catalogue, documents_page
 from limen.servers.desk.views import DeskView
-from limen.settings import Settings
+from limen.settings import KEY_FILE, STORE_FILE, FolderSettings, Settings
 from limen.store.approvals import ApprovalTable, StoredApprovals
 from limen.store.audit import AuditLog, AuditReader, MerkleTrail, connection_of
 from limen.store.desk import DeskTables
-from limen.store.engine import FILE_NAME, Reader, open_store
+from limen.store.engine import Reader, open_store, reading_only
 from limen.store.note import NoteSigner
 from limen.store.outbox import OutboxReader, OutboxTable
 from limen.store.writer import Writer
+from limen.version import __version__
 from limen.walk import Walk
 from limen.words import Answer, Approval, AuditRow, Caller
 
-VERSION = importlib.metadata.version("limen")
-
-KEY_FILE = "audit.key"
 LOCK_FILE = "outbox.lock"
 
 
@@ -86,7 +83,7 @@ class House:
     @property
     def store_path(self) -> Path:
         """Return where the store's file is."""
-        return self.data / FILE_NAME
+        return self.data / STORE_FILE
 
     @cached_property
     def audit_reader(self) -> AuditReader:
@@ -110,8 +107,23 @@ class House:
         """Return the desk's tables for reading."""
         return DeskTables(self.reader.connection())
 
-    def write_tables(self, work: Callable[[DeskTables], int], row: AuditRow) -> int:
+    def write_tables(self, method: str, by: str, work: Callable[[DeskTables], int]) -> int:
         """Let an owner's command write to the desk's tables, in one transaction with its row."""
+        row = AuditRow(
+            id=new_call_id(),
+            at=self.clock.now(),
+            state="done",
+            server="desk",
+            transport="cli",
+            revision="",
+            caller=by,
+            client="limen",
+            method=method,
+            tool="",
+            decision="allow",
+            step="d7_audit",
+            reason="allowed",
+        )
         return self.log.write_with_now(
             lambda transaction: work(DeskTables(connection_of(transaction))), lambda _: row
         )
@@ -142,7 +154,7 @@ def open_house(
     except OSError as error:
         raise StoreError(f"cannot make data directory `{data}`: {error.strerror}") from error
     clock = clock or SystemClock()
-    path = data / FILE_NAME
+    path = data / STORE_FILE
     engine = open_store(path)
     fresh = f"limen.invalid/{secrets.token_hex(4)}"
     expected = settings.audit.origin
@@ -174,12 +186,26 @@ class Desk:
         """Return who calls over stdio, by the settings."""
         return local_caller(self.house.settings)
 
-    def resource_of(self, walk: Walk) -> PolicyResource | Answer:
-        """Return what a call is about, as D5 would look it up."""
-        entry = walk.entered()
+    def resource_of(self, tool: str, arguments: Any, caller: Caller) -> PolicyResource:
+        """Return what a call would be about, as D5 looks it up.
+
+        Raises:
+            LimenError: there is no such tool, or the arguments do not fit it or name nothing.
+        """
+        entry = self.catalogue.tools.get(tool)
+        if entry is None:
+            known = ", ".join(f"`{name}`" for name in self.catalogue.tools)
+            raise LimenError(f"there is no tool `{tool}`: write one of {known}")
+        flaw = self.row.d4_shape.compiled["tool", tool].first_flaw(arguments)
+        if flaw is not None:
+            raise LimenError(flaw.public)
         if entry.resource is None:
-            raise LookupError(f"`{entry.name}` names no resource")
-        return entry.resource(self.native.view_of(None, walk.caller.id, ""), walk.arguments)
+            return PolicyResource(Entity("Tool", tool))
+        resource = entry.resource(self.native.view_of(None, caller.id, ""), arguments)
+        if isinstance(resource, Answer):
+            said = resource.result or {}
+            raise LimenError(f"the arguments name nothing: {said.get('message', resource.code)}")
+        return resource
 
     def drain(self) -> Mapping[str, int]:
         """Send all that was approved and is still here, and count how it ended.
@@ -191,7 +217,8 @@ class Desk:
 
         house = self.house
         outbox = OutboxReader(house.reader.engine)
-        return deliver(outbox, destinations(house), house.data / LOCK_FILE, self._change)
+        places = destinations(house.settings, house.base)
+        return deliver(outbox, places, house.data / LOCK_FILE, self._change)
 
     def has_something_to_send(self) -> bool:
         """Tell whether anything approved is still here."""
@@ -241,10 +268,16 @@ def build_desk(house: House) -> Desk:
         SettingsError: a setting names what is not there.
     """
     settings, clock = house.settings, house.clock
-    catalogue = desk_catalogue(VERSION)
+    catalogue = desk_catalogue(__version__)
     policies = CedarPolicies.load(
-        policy_folder(house), desk_schema(), clock=clock, on_change=house.tell
+        policy_folder(house.data, settings, house.base),
+        desk_schema(),
+        clock=clock,
+        on_change=house.tell,
     )
+    if any(where.kind == "http" for where in settings.desk.destinations.values()):
+        # Only these can be wrong in themselves; a folder may be made while we serve.
+        destinations(settings, house.base)
     groups = {name: where.groups for name, where in settings.desk.destinations.items()}
 
     def view_of(transaction: Transaction | None, caller: str, key: str) -> DeskView:
@@ -303,36 +336,66 @@ def local_caller(settings: Settings) -> Caller:
     return Caller(settings.local.id, settings.local.roles, settings.local.grants)
 
 
-def destinations(house: House) -> dict[str, Any]:
+def destinations(settings: Settings, base: Path) -> dict[str, Any]:
     """Return where the desk can send to, by name.
 
     Raises:
         SettingsError: a destination cannot be used as it is set up.
     """
+    # Imported here for the same reason as in `drain`.
     from limen.servers.desk.destinations import FolderDestination, HttpDestination
-    from limen.settings import FolderSettings
 
     found: dict[str, Any] = {}
-    for name, where in house.settings.desk.destinations.items():
+    for name, where in settings.desk.destinations.items():
         if isinstance(where, FolderSettings):
-            found[name] = FolderDestination(house.base / where.path.expanduser())
+            found[name] = FolderDestination(base / where.path.expanduser())
         else:
             found[name] = HttpDestination(where.url, where.hosts, where.timeout_s)
     return found
 
 
-def policy_folder(house: House) -> Path:
+def policy_folder(data: Path, settings: Settings, base: Path, *, make: bool = True) -> Path:
     """Return the folder of the desk's rules; our own is made with the starter rules in it."""
-    named = house.settings.desk.policies
+    named = settings.desk.policies
     if named is not None:
-        return house.base / named.expanduser()
-    folder = house.data / "policies" / "desk"
-    if not folder.exists():
+        return base / named.expanduser()
+    folder = data / "policies" / "desk"
+    if make and not folder.exists():
         starter = importlib.resources.files("limen.servers.desk") / "starter"
         folder.mkdir(parents=True)
         for file in starter.iterdir():
             (folder / file.name).write_bytes(file.read_bytes())
     return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What a store holds, seen without opening it for writing. `head` is a signed checkpoint."""
+
+    entries: int
+    head: str | None
+    pending: int
+    to_send: int
+    unconfirmed: int
+
+
+def glance_at(path: Path) -> Glance:
+    """Look into a store and change nothing, not even by making its log files.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    with reading_only(path) as engine:
+        trail, outbox = AuditReader(engine), OutboxReader(engine)
+        with engine.connect() as connection:
+            pending = len(ApprovalTable(connection).newest(10_000, "pending"))
+        return Glance(
+            trail.size(),
+            trail.head(),
+            pending,
+            len(outbox.keys_in("queued")) + len(outbox.keys_in("sending")),
+            len(outbox.keys_in("unconfirmed")),
+        )
 
 
 def desk_schema() -> str:

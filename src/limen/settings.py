@@ -14,14 +14,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
 from limen.errors import SettingsError
 
-FILE_NAME = "limen.toml"
+SETTINGS_FILE = "limen.toml"
+STORE_FILE = "limen.db"
+KEY_FILE = "audit.key"
+"""What is in the data folder."""
 
 SECRET = re.compile(r"pass(word|phrase)|secret|token|credential|authorization|api_?key|cookie")
 """Argument names that never reach the audit trail, whatever the owner lists."""
@@ -143,7 +145,12 @@ class Settings(BaseSettings):
 
 def data_dir(given: Path | None) -> Path:
     """Return where the store lives: `--data`, else `LIMEN_DATA`, else the user's state folder."""
-    chosen = given or os.environ.get("LIMEN_DATA") or platformdirs.user_state_dir("limen")
+    chosen = given or os.environ.get("LIMEN_DATA")
+    if not chosen:
+        # Imported here: it costs 25 ms, and a served desk is told where its data is.
+        import platformdirs
+
+        chosen = platformdirs.user_state_dir("limen")
     return Path(chosen).expanduser().absolute()
 
 
@@ -157,7 +164,7 @@ def settings_file(given: Path | None, data: Path) -> Path | None:
     """
     named = given or os.environ.get("LIMEN_CONFIG")
     if not named:
-        usual = data / FILE_NAME
+        usual = data / SETTINGS_FILE
         return usual if usual.is_file() else None
     file = Path(named).expanduser().absolute()
     if not file.is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,8 +145,27 @@ def test_a_prompt_takes_strings_only() -> None:
     assert reason == "invalid_type"
 
 
+def test_a_completion_is_looked_at_for_repeats_and_limits_only() -> None:
+    more: Any = {"method": "completion/complete", "target": "summarise_document"}
+    verdict, walk = decide({"name": "path", "value": 7}, **more)
+    assert verdict == Passed()
+    assert walk.arguments == {"name": "path", "value": 7}
+    assert decide(None, **more)[1].arguments == {}
+    assert refusal({"x": nested(40)}, **more)[0] == "invalid_arguments"
+    assert refusal({"x": 1}, duplicates=("x",), **more)[0] == "invalid_arguments"
+
+
 def test_a_list_has_no_arguments_to_refuse() -> None:
     assert decide(None, method="tools/list", target="")[0] == Passed()
+
+
+DRAFTS = [
+    "http://json-schema.org/draft-04/schema#",
+    "http://json-schema.org/draft-06/schema#",
+    "http://json-schema.org/draft-07/schema#",
+    "https://json-schema.org/draft/2019-09/schema",
+    "https://json-schema.org/draft/2020-12/schema",
+]
 
 
 NOT_INTEGERS = ["3", True, False, 4.0, 4.5, None, [], {}]
@@ -190,6 +210,153 @@ def test_a_name_or_a_default_that_looks_like_a_schema_is_left_alone() -> None:
     assert compile_schema(schema).first_flaw({"type": {"type": "integer"}, "$ref": "x"}) is None
 
 
+@promise("no-coercion")
+@pytest.mark.parametrize(
+    ("schema", "reference"),
+    [
+        ({"components": {"schemas": {"n": {"type": "integer"}}}}, "#/components/schemas/n"),
+        ({"x-a": [{"type": "integer"}]}, "#/x-a/0"),
+        ({"x/a": {"type": "integer"}}, "#/x~1a"),
+        ({"x": {"a": {"type": "integer"}}}, "#/x%2Fa"),
+        ({"$defs": {"n": {"$anchor": "n", "type": "integer"}}}, "#n"),
+        ({"$defs": {"n": {"x-limen-integer": 0, "type": "integer"}}}, "#/$defs/n"),
+    ],
+)
+def test_an_integer_is_written_as_one_wherever_a_reference_leads(
+    schema: Any, reference: str
+) -> None:
+    compiled = compile_schema({**schema, "properties": {"n": {"$ref": reference}}})
+    assert compiled.first_flaw({"n": 4}) is None
+    flaw = compiled.first_flaw({"n": 4.0})
+    assert flaw is not None
+    assert (flaw.reason, flaw.public) == ("invalid_type", "argument `n` must be an integer")
+
+
+def test_our_own_keyword_means_nothing_in_the_schema_of_another() -> None:
+    for value in (0, "x", ["integer"]):
+        compiled = compile_schema({"properties": {"n": {"x-limen-integer": value}}})
+        assert compiled.first_flaw({"n": 4.0}) is None
+
+
+@promise("no-coercion")
+@pytest.mark.parametrize("key", ["default", "const", "enum", "examples"])
+def test_a_reference_to_a_value_is_not_taken_for_a_schema(key: str) -> None:
+    with pytest.raises(CatalogueError, match="no schema is at `#/\\$defs/v/"):
+        compile_schema(
+            {
+                "$defs": {"v": {key: [{"type": "integer"}]}},
+                "properties": {"n": {"$ref": f"#/$defs/v/{key}/0"}},
+            }
+        )
+
+
+CLOSED = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
+NULL = {"type": "null"}
+
+
+@promise("shape-reasons")
+@pytest.mark.parametrize(
+    ("schema", "value", "reason", "public"),
+    [
+        (
+            {"anyOf": [{"type": "integer"}, NULL]},
+            "3",
+            "invalid_type",
+            "argument `n` must be an integer or null",
+        ),
+        (
+            {"anyOf": [{"type": "integer"}, NULL]},
+            4.0,
+            "invalid_type",
+            "argument `n` must be an integer or null",
+        ),
+        (
+            {"type": ["integer", "string"]},
+            4.0,
+            "invalid_type",
+            "argument `n` must be an integer or a string",
+        ),
+        (
+            {"oneOf": [{"anyOf": [NULL, {"type": "array"}]}, {"type": "string"}]},
+            1,
+            "invalid_type",
+            "argument `n` must be an array or null or a string",
+        ),
+        ({"anyOf": [CLOSED, NULL]}, {"b": 1}, "extra_arguments", "there is no argument `n.b`"),
+        (
+            {"anyOf": [{"required": ["a"]}, NULL]},
+            {},
+            "missing_arguments",
+            "argument `n.a` is missing",
+        ),
+        (
+            {"anyOf": [{"maximum": 3}, {"multipleOf": 7}]},
+            5,
+            "invalid_arguments",
+            "argument `n` does not fit `anyOf`",
+        ),
+        (
+            {"anyOf": [CLOSED, {**CLOSED, "required": ["a"]}]},
+            {"b": 1},
+            "extra_arguments",
+            "there is no argument `n.b`",
+        ),
+        (
+            {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            {},
+            "missing_arguments",
+            "argument `n` does not fit `anyOf`",
+        ),
+        (False, 1, "extra_arguments", "there is no argument `n`"),
+        (
+            {"additionalProperties": False},
+            {"b": 1},
+            "extra_arguments",
+            "there is no argument `n.b`",
+        ),
+        (
+            {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
+            {"b": 1},
+            "extra_arguments",
+            "there is no argument `n.b`",
+        ),
+        ({"required": ["größe"]}, {}, "missing_arguments", "argument `n.größe` is missing"),
+        ({"enum": ["a"]}, "secret", "invalid_arguments", "argument `n` does not fit `enum`"),
+        (
+            {"additionalProperties": {"type": "string"}},
+            {"a`b": 1},
+            "invalid_type",
+            "argument of that name must be a string",
+        ),
+    ],
+)
+def test_reasons_are_told_through_alternatives_and_at_any_depth(
+    schema: Any, value: Any, reason: str, public: str
+) -> None:
+    flaw = compile_schema({"properties": {"n": schema}}).first_flaw({"n": value})
+    assert flaw is not None
+    assert (flaw.reason, flaw.public) == (reason, public)
+
+
+def test_many_values_are_refused_by_their_first_flaw() -> None:
+    compiled = compile_schema({"properties": {"n": {"items": {"type": "string"}}}})
+    flaw = compiled.first_flaw({"n": ["a"] * 5_000 + [1] * 4_000})
+    assert flaw is not None
+    assert (flaw.reason, flaw.public) == ("invalid_type", "argument `n.5000` must be a string")
+
+
+def test_an_outer_id_and_an_id_without_a_place_are_no_obstacle() -> None:
+    schema = {
+        "$schema": DRAFTS[2],
+        "$id": "https://a.invalid/schema",
+        "definitions": {"n": {"$id": "#n", "type": "integer"}},
+        "properties": {"n": {"$ref": "#n"}, "$id": {"type": "string"}},
+    }
+    compiled = compile_schema(schema)
+    assert compiled.first_flaw({"n": 1, "$id": "https://b.invalid/"}) is None
+    assert compiled.first_flaw({"n": 1.0}) is not None
+
+
 @promise("extra-at-any-depth")
 def test_an_unknown_field_is_refused_at_any_depth() -> None:
     inner = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
@@ -197,15 +364,6 @@ def test_an_unknown_field_is_refused_at_any_depth() -> None:
     flaw = compiled.first_flaw({"list": [{"a": 1}, {"b": 1}]})
     assert flaw is not None
     assert (flaw.reason, flaw.public) == ("extra_arguments", "there is no argument `list.1.b`")
-
-
-DRAFTS = [
-    "http://json-schema.org/draft-04/schema#",
-    "http://json-schema.org/draft-06/schema#",
-    "http://json-schema.org/draft-07/schema#",
-    "https://json-schema.org/draft/2019-09/schema",
-    "https://json-schema.org/draft/2020-12/schema",
-]
 
 
 @promise("drafts")
@@ -228,6 +386,14 @@ def test_every_draft_means_its_own_exclusive_minimum(draft: str) -> None:
         ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "only `#` within it"),
         ({"$ref": "other.json"}, "only `#` within it is followed"),
         ({"$ref": "#/$defs/none"}, "schema cannot be used"),
+        ({"$ref": "#none"}, "schema cannot be used"),
+        ({"$ref": "#/no\nwhere"}, "schema cannot be used"),
+        ({"$ref": "a\nb"}, "only `#` within it is followed"),
+        ({"x": {"y": {"$dynamicRef": "other.json"}}}, "only `#` within it is followed"),
+        ({"properties": {"a": {"$id": "https://a.invalid/", "items": {}}}}, "has an id inside"),
+        ({"$schema": DRAFTS[0], "not": {"id": "https://a.invalid/"}}, "has an id inside"),
+        (True, "schema cannot be used: it is not an object"),
+        ({"properties": {"a": {"type": ["integer", 5]}}}, "schema cannot be used"),
         ({"type": "objec"}, "schema cannot be used"),
         ({"pattern": "(?=look)"}, "schema cannot be used"),
         ({"$schema": "http://json-schema.org/draft-03/schema#"}, "draft that is not supported"),
@@ -255,8 +421,6 @@ def test_a_pattern_cannot_make_a_call_take_for_ever() -> None:
 
 
 def test_a_catalogue_whose_schema_cannot_be_used_names_the_tool() -> None:
-    from dataclasses import replace
-
     broken = replace(DESK.tools["export"], input_schema={"type": "objec"})
     catalogue = Catalogue.of("x", [broken], title="", version="", instructions="")
     with pytest.raises(CatalogueError, match="tool `export`: schema cannot be used"):

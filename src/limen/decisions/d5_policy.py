@@ -366,6 +366,10 @@ class CedarPolicies:
         rules = self._rules
         return PolicyStatus(rules.version, len(rules.policies), rules.loaded_at, self._problem)
 
+    def written(self) -> tuple[WrittenPolicy, ...]:
+        """Return the rules in force, in the order of their files."""
+        return self._rules.policies
+
     def explain(self, caller: Caller, action: str, resource: PolicyResource) -> Explanation:
         """Return the decision with the policies that made it and the permits that came close.
 

@@ -95,6 +95,10 @@ class MerkleTrail:
             self._counts.update(self._counting)
         self._counting = Counter()
 
+    def has_more(self) -> bool:
+        """Tell whether requests were counted that are not durable yet."""
+        return bool(self._counts)
+
     def finish(self, transaction: WriteTransaction) -> None:
         """Keep a checkpoint of the last head, so that every run ends with one."""
         connection = transaction.connection

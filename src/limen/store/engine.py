@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -13,8 +16,6 @@ from sqlalchemy.pool import NullPool
 
 from limen.errors import StoreError
 from limen.store.schema import REVISION, metadata, schema_revision
-
-FILE_NAME = "limen.db"
 
 BUSY_TIMEOUT_MS = 2_000
 """Milliseconds. How long a statement waits for another process that writes before it gives up."""
@@ -39,17 +40,20 @@ def open_store(path: Path) -> Engine:
     return engine
 
 
-def open_existing(path: Path) -> Engine:
-    """Return an engine on a store that is there already.
+@contextmanager
+def reading_only(path: Path) -> Iterator[Engine]:
+    """Hand out an engine that can only read a store, and makes nothing beside it.
 
     Raises:
-        StoreError: there is no such file, or it is not such a store.
+        StoreError: the store cannot be read.
     """
-    if not path.is_file():
-        raise StoreError(
-            f"cannot open store `{path}`: file does not exist; `limen serve desk` makes it"
-        )
-    return open_store(path)
+    address = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true"
+    engine = create_engine(address, poolclass=NullPool)
+    event.listen(engine, "connect", _leave_transactions_alone)
+    try:
+        yield engine
+    except SQLAlchemyError as error:
+        raise StoreError(f"cannot read store `{path}`: {cause_of(error)}") from error
 
 
 def reading(engine: Engine) -> Connection:
@@ -126,9 +130,13 @@ def _engine(path: Path) -> Engine:
     return engine
 
 
-def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
+def _leave_transactions_alone(driver: sqlite3.Connection, _record: Any) -> None:
     # The driver's own transactions begin late and end early; ours begin in `_begin`.
     driver.isolation_level = None
+
+
+def _set_up(driver: sqlite3.Connection, record: Any) -> None:
+    _leave_transactions_alone(driver, record)
     cursor = driver.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     cursor.execute("PRAGMA journal_mode = WAL")

@@ -68,6 +68,9 @@ class Trail(Protocol):
     def forget(self) -> None:
         """Take note that what was sealed last is not durable, nor known what is."""
 
+    def has_more(self) -> bool:
+        """Tell whether anything waits to be written that is in no transaction yet."""
+
     def finish(self, transaction: WriteTransaction) -> None:
         """Write what is to be written once at the end, into the last transaction."""
 
@@ -95,6 +98,7 @@ class Writer:
         self._connection: Connection | None = None
         self._file_id = 0
         self._closed = False
+        self._has_written = False
         self._door = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="limen-writer", daemon=True)
         self._thread.start()
@@ -173,6 +177,7 @@ class Writer:
             self._trail.seal(transaction)
             transaction.connection.commit()
             self._trail.committed()
+            self._has_written = True
         except (SQLAlchemyError, sqlite3.Error, OSError, LimenError) as error:
             # Fails closed: whatever of the batch reached the file is undone with the connection.
             self._drop()
@@ -201,6 +206,10 @@ class Writer:
                 connection.invalidate()
 
     def _end(self) -> None:
+        if not self._has_written and not self._trail.has_more():
+            # Whoever only read leaves the store as it was, and waits for nobody.
+            self._drop()
+            return
         try:
             transaction = self._begin()
             self._trail.finish(transaction)

@@ -1,0 +1,6 @@
+"""Run `limen` as `python -m limen`."""
+
+from limen.cli import main
+
+if __name__ == "__main__":
+    main()
