@@ -28,7 +28,7 @@ from limen.ports import Clock, Entity, PolicyResource, Transaction
 from limen.review import Review
 from limen.servers.desk.tools import desk_catalogue, documents_page
 from limen.servers.desk.views import DeskView
-from limen.settings import KEY_FILE, STORE_FILE, FolderSettings, Settings
+from limen.settings import KEY_FILE, STORE_FILE, FolderSettings, HttpSettings, Settings
 from limen.store.approvals import ApprovalTable, StoredApprovals
 from limen.store.audit import AuditLog, AuditReader, MerkleTrail, connection_of
 from limen.store.desk import DeskTables
@@ -217,8 +217,8 @@ class Desk:
 
         house = self.house
         outbox = OutboxReader(house.reader.engine)
-        places = destinations(house.settings, house.base)
-        return deliver(outbox, places, house.data / LOCK_FILE, self._change)
+        ways = destinations(house.settings, house.data, house.base)
+        return deliver(outbox, ways, house.data / LOCK_FILE, self._change)
 
     def has_something_to_send(self) -> bool:
         """Tell whether anything approved is still here."""
@@ -275,10 +275,13 @@ def build_desk(house: House) -> Desk:
         clock=clock,
         on_change=house.tell,
     )
-    if any(where.kind == "http" for where in settings.desk.destinations.values()):
+    found = places(settings, house.data)
+    if any(where.kind == "http" for where in found.values()):
         # Only these can be wrong in themselves; a folder may be made while we serve.
-        destinations(settings, house.base)
-    groups = {name: where.groups for name, where in settings.desk.destinations.items()}
+        destinations(settings, house.data, house.base)
+    if settings.desk.destinations is None:
+        (house.data / "outgoing").mkdir(exist_ok=True)
+    groups = {name: where.groups for name, where in found.items()}
 
     def view_of(transaction: Transaction | None, caller: str, key: str) -> DeskView:
         connection = (
@@ -336,8 +339,18 @@ def local_caller(settings: Settings) -> Caller:
     return Caller(settings.local.id, settings.local.roles, settings.local.grants)
 
 
-def destinations(settings: Settings, base: Path) -> dict[str, Any]:
-    """Return where the desk can send to, by name.
+def places(settings: Settings, data: Path) -> Mapping[str, FolderSettings | HttpSettings]:
+    """Return where the desk can send to as it is set up, or the one place of an owner who said
+    nothing: the folder `outgoing` in the data folder, in the group that the starter rules name.
+    """
+    if settings.desk.destinations is not None:
+        return settings.desk.destinations
+    outgoing = FolderSettings(kind="folder", path=data / "outgoing", groups=frozenset({"partners"}))
+    return {"partner": outgoing}
+
+
+def destinations(settings: Settings, data: Path, base: Path) -> dict[str, Any]:
+    """Return what sends to each place, by name.
 
     Raises:
         SettingsError: a destination cannot be used as it is set up.
@@ -346,7 +359,7 @@ def destinations(settings: Settings, base: Path) -> dict[str, Any]:
     from limen.servers.desk.destinations import FolderDestination, HttpDestination
 
     found: dict[str, Any] = {}
-    for name, where in settings.desk.destinations.items():
+    for name, where in places(settings, data).items():
         if isinstance(where, FolderSettings):
             found[name] = FolderDestination(base / where.path.expanduser())
         else:

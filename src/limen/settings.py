@@ -105,13 +105,20 @@ class HttpSettings(_Part):
     groups: frozenset[Name] = Field(default=frozenset(), examples=['groups = ["partners"]'])
 
 
+Place = Annotated[FolderSettings | HttpSettings, Field(discriminator="kind")]
+
+
 class DeskSettings(_Part):
-    """The desk. `policies` is the folder of its rules, by default `policies/desk` in the data."""
+    """The desk.
+
+    `policies` is the folder of its rules, by default `policies/desk` in the data folder. Without
+    `destinations` there is one, `partner`: the folder `outgoing` in the data folder.
+    """
 
     policies: Path | None = Field(default=None, examples=['policies = "policies/desk"'])
-    destinations: Mapping[
-        Name, Annotated[FolderSettings | HttpSettings, Field(discriminator="kind")]
-    ] = Field(default={}, examples=['partner-inbox = { kind = "folder", path = "outgoing" }'])
+    destinations: Mapping[Name, Place] | None = Field(
+        default=None, examples=['partner-inbox = { kind = "folder", path = "outgoing" }']
+    )
     approval_expiry_hours: float = Field(
         default=24.0, gt=0, le=24 * 365, examples=["approval_expiry_hours = 24"]
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +81,6 @@ def test_the_requester_cannot_approve_and_a_rejection_reaches_the_caller(data: P
 
 @promise("offline-verify")
 def test_a_trail_verifies_from_a_copy_and_an_edit_is_found(data: Path, tmp_path: Path) -> None:
-    import sqlite3
 
     entries = said_json(data, "audit", "list")["entries"]
     copy = tmp_path / "copy.db"

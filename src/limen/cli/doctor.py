@@ -57,7 +57,7 @@ def _look(data: Path | None, config: Path | None) -> Iterator[Seen]:
         return
     yield _look_at_disk(folder)
     yield from _look_at_rules(folder, settings, base)
-    yield from _look_at_destinations(settings, base)
+    yield from _look_at_destinations(folder, settings, base)
     from limen.settings import STORE_FILE
 
     if not (folder / STORE_FILE).exists():
@@ -100,18 +100,18 @@ def _look_at_rules(folder: Path, settings: Settings, base: Path) -> Iterator[See
     yield Seen("rules", state, f"{count} in `{rules}`" + ("" if count else ": all is denied"))
 
 
-def _look_at_destinations(settings: Settings, base: Path) -> Iterator[Seen]:
-    from limen.app import destinations
+def _look_at_destinations(folder: Path, settings: Settings, base: Path) -> Iterator[Seen]:
+    from limen.app import destinations, places
     from limen.settings import FolderSettings
 
     try:
-        destinations(settings, base)
+        destinations(settings, folder, base)
     except LimenError as error:
         yield Seen("destinations", "fail", str(error))
         return
-    for name, where in settings.desk.destinations.items():
+    for name, where in places(settings, folder).items():
         if isinstance(where, FolderSettings) and not (base / where.path).is_dir():
-            yield Seen("destinations", "fail", f"`{name}`: make the folder `{base / where.path}`")
+            yield Seen("destinations", "warn", f"`{name}`: make the folder `{base / where.path}`")
         else:
             yield Seen("destinations", "ok", f"`{name}`")
 

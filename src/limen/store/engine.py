@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, insert, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from limen.errors import StoreError
 from limen.store.schema import REVISION, metadata, schema_revision
 
-BUSY_TIMEOUT_MS = 2_000
+BUSY_TIMEOUT_MS = 1_000
 """Milliseconds. How long a statement waits for another process that writes before it gives up."""
 
 
@@ -83,7 +83,7 @@ class Reader:
             StoreError: the store is gone or cannot be opened.
         """
         file_id = file_id_of(self._path)
-        if self._connection is None or file_id != self._file_id:
+        if self._connection is None or file_id != self._file_id or _is_broken(self._connection):
             self.close()
             try:
                 self._connection = reading(self.engine)
@@ -127,7 +127,21 @@ def _engine(path: Path) -> Engine:
     engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
     event.listen(engine, "connect", _set_up)
     event.listen(engine, "begin", _begin)
+    event.listen(engine, "handle_error", _note_broken)
     return engine
+
+
+def _note_broken(context: ExceptionContext) -> None:
+    # What a connection keeps in mind of a file that was broken outlives the file's repair.
+    if context.connection is not None:
+        context.connection.info[_BROKEN] = True
+
+
+def _is_broken(connection: Connection) -> bool:
+    return connection.closed or connection.invalidated or _BROKEN in connection.info
+
+
+_BROKEN = "limen.broken"
 
 
 def _leave_transactions_alone(driver: sqlite3.Connection, _record: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from limen.errors import AuditError, LimenError
+from limen.errors import AuditError, LimenError, StoreError
 from limen.store.engine import cause_of, file_id_of
 from limen.words import AuditRow
 
@@ -231,7 +231,11 @@ def _run(job: _Job[Any], transaction: WriteTransaction) -> None:
     try:
         job.result = job.work(transaction)
     except BaseException as fault:  # noqa: BLE001 - whoever waits for the job gets it, as it is
-        savepoint.rollback()
+        try:
+            savepoint.rollback()
+        except SQLAlchemyError as lost:
+            # The store itself gave up the whole transaction: that is why, and not what followed.
+            raise StoreError(cause_of(fault)) from lost
         del transaction.rows[mark:]
         job.fault = fault
     else:
