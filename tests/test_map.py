@@ -38,7 +38,6 @@ NEIGHBOURS_ALLOWED = {
 
 ONLY_IN = {
     "mcp": (),
-    "sqlalchemy": ("store/",),
     "sqlite3": ("store/",),
     "cedarpy": ("decisions/d5_policy.py",),
     "jsonschema_rs": ("decisions/d4_shape.py",),

@@ -29,7 +29,7 @@ def set_on_the_writer(world: World, pragma: str) -> None:
     """Change the writer's own connection, which is dropped with its first failure."""
 
     def change(transaction: object) -> None:
-        connection_of(transaction).exec_driver_sql(pragma)  # type: ignore[arg-type]
+        connection_of(transaction).run(pragma)  # type: ignore[arg-type]
 
     world.house.log.writer.work_now(change)
 

@@ -31,8 +31,8 @@ from limen.servers.desk.views import DeskView
 from limen.settings import KEY_FILE, STORE_FILE, FolderSettings, HttpSettings, Settings
 from limen.store.approvals import ApprovalTable, StoredApprovals
 from limen.store.audit import AuditLog, AuditReader, MerkleTrail, connection_of
+from limen.store.database import Database, Reader, ReadOnlyDatabase
 from limen.store.desk import DeskTables
-from limen.store.engine import Reader, open_store, reading_only
 from limen.store.note import NoteSigner
 from limen.store.outbox import OutboxReader, OutboxTable
 from limen.store.writer import Writer
@@ -88,7 +88,7 @@ class House:
     @cached_property
     def audit_reader(self) -> AuditReader:
         """Return what looks through the trail."""
-        return AuditReader(self.reader.engine)
+        return AuditReader(self.reader.database)
 
     @cached_property
     def approvals(self) -> StoredApprovals:
@@ -155,15 +155,16 @@ def open_house(
         raise StoreError(f"cannot make data directory `{data}`: {error.strerror}") from error
     clock = clock or SystemClock()
     path = data / STORE_FILE
-    engine = open_store(path)
+    database = Database(path)
+    database.create()
     fresh = f"limen.invalid/{secrets.token_hex(4)}"
     expected = settings.audit.origin
     signer = NoteSigner.load_or_create(
         data / KEY_FILE, expected or fresh, only_if_new=expected is None
     )
     trail = MerkleTrail(signer, clock)
-    log = AuditLog(Writer(engine, path, trail), trail)
-    house = House(data, settings, base or data, clock, Reader(engine, path), signer, log, tell)
+    log = AuditLog(Writer(database, trail), trail)
+    house = House(data, settings, base or data, clock, Reader(database), signer, log, tell)
     try:
         yield house
     finally:
@@ -216,13 +217,13 @@ class Desk:
         from limen.servers.desk.delivery import deliver
 
         house = self.house
-        outbox = OutboxReader(house.reader.engine)
+        outbox = OutboxReader(house.reader.database)
         ways = destinations(house.settings, house.data, house.base)
         return deliver(outbox, ways, house.data / LOCK_FILE, self._change)
 
     def has_something_to_send(self) -> bool:
         """Tell whether anything approved is still here."""
-        outbox = OutboxReader(self.house.reader.engine)
+        outbox = OutboxReader(self.house.reader.database)
         return bool(outbox.keys_in("queued") or outbox.keys_in("sending"))
 
     def _change(self, key: str, from_state: str, to_state: str, detail: str) -> bool:
@@ -398,17 +399,17 @@ def glance_at(path: Path) -> Glance:
     Raises:
         StoreError: it cannot be read.
     """
-    with reading_only(path) as engine:
-        trail, outbox = AuditReader(engine), OutboxReader(engine)
-        with engine.connect() as connection:
-            pending = len(ApprovalTable(connection).newest(10_000, "pending"))
-        return Glance(
-            trail.size(),
-            trail.head(),
-            pending,
-            len(outbox.keys_in("queued")) + len(outbox.keys_in("sending")),
-            len(outbox.keys_in("unconfirmed")),
-        )
+    database = ReadOnlyDatabase(path)
+    trail, outbox = AuditReader(database), OutboxReader(database)
+    with database.reading() as connection:
+        pending = len(ApprovalTable(connection).newest(10_000, "pending"))
+    return Glance(
+        trail.size(),
+        trail.head(),
+        pending,
+        len(outbox.keys_in("queued")) + len(outbox.keys_in("sending")),
+        len(outbox.keys_in("unconfirmed")),
+    )
 
 
 def desk_schema() -> str:

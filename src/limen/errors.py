@@ -8,7 +8,8 @@ A refusal is a value (`words.Refused`); an exception is a fault, and a fault ins
     ├── CatalogueError         a tool, prompt or resource cannot be entered as declared
     ├── PolicyError            a policy file does not parse or does not validate
     ├── StoreError             the store cannot be opened, read or written
-    │   └── AuditError         a row of the audit trail could not be made durable
+    │   ├── AuditError         a row of the audit trail could not be made durable
+    │   └── TakenError         a key that is unique is taken
     ├── MerkleError            a proof does not prove, or a frontier is none
     ├── NoteError              a key, a note, a checkpoint or a proof is not what it should be
     ├── VerifyError            a copy of the trail cannot be looked at
@@ -41,6 +42,10 @@ class StoreError(LimenError):
 
 class AuditError(StoreError):
     """Say why a row of the audit trail could not be made durable."""
+
+
+class TakenError(StoreError):
+    """Say that a key that is unique is taken; nothing was written."""
 
 
 class ApprovalError(LimenError):

@@ -1,26 +1,25 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine, event, insert, select
 
 from limen.canonical import digest_bytes
 from limen.errors import StoreError
 from limen.servers.desk.views import Documents, Tickets
+from limen.store.database import Connection, Database
 from limen.store.desk import DeskTables, Document, ListedTicket, Ticket, TicketNote
-from limen.store.schema import document_version, metadata
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[Connection]:
-    engine = create_engine(f"sqlite:///{tmp_path / 'limen.db'}")
-    metadata.create_all(engine)
-    with engine.connect() as connection:
+    database = Database(tmp_path / "limen.db")
+    database.create()
+    with database.writing() as connection:
         yield connection
-    engine.dispose()
 
 
 @pytest.fixture
@@ -51,8 +50,9 @@ def test_times_are_stored_as_utc_text_and_come_back_aware(
 ) -> None:
     east = NOON.astimezone(timezone(timedelta(hours=8)))
     assert tables.write_document("public/a.txt", "one", "ann", east).written_at == NOON
-    stored = connection.execute(select(document_version.c.written_at)).scalar_one()
-    assert stored == "2026-05-04T12:00:00.000000+00:00"
+    stored = connection.one("SELECT written_at FROM document_version")
+    assert stored is not None
+    assert stored["written_at"] == "2026-05-04T12:00:00.000000+00:00"
 
 
 def test_a_time_without_a_zone_is_not_stored(tables: DeskTables) -> None:
@@ -93,25 +93,17 @@ def test_a_prefix_is_taken_letter_by_letter(
     assert [d.path for d in tables.list_documents("", 10, prefix)] == paths
 
 
-def test_a_version_that_another_writer_took_first_is_a_fault(
-    tables: DeskTables, connection: Connection
-) -> None:
-    def sneak(connection: Connection, statement: object, *_: object) -> None:
-        if statement is not None and getattr(statement, "is_insert", False) and not taken:
-            taken.append(True)
-            connection.execute(
-                insert(document_version).values(
-                    path="public/a.txt",
-                    version=1,
-                    content="theirs",
-                    digest="",
-                    author="bob",
-                    written_at="2026-05-04T12:00:00.000000+00:00",
-                )
-            )
+class Raced(Connection):
+    """A connection on which another writer is always a moment faster."""
 
-    taken: list[bool] = []
-    event.listen(connection, "before_execute", sneak)
+    def run(self, statement: str, **values: Any) -> int:
+        if statement.startswith("INSERT INTO document_version"):
+            super().run(statement, **{**values, "content": "theirs", "author": "bob"})
+        return super().run(statement, **values)
+
+
+def test_a_version_that_another_writer_took_first_is_a_fault(connection: Connection) -> None:
+    tables = DeskTables(Raced(connection.driver))
     with pytest.raises(StoreError, match=r"version 1 of `public/a\.txt` is there"):
         tables.write_document("public/a.txt", "mine", "ann", NOON)
     kept = tables.read_document("public/a.txt")
@@ -123,7 +115,8 @@ def test_a_write_that_is_rolled_back_was_never_there(
     tables: DeskTables, connection: Connection
 ) -> None:
     tables.write_document("public/a.txt", "one", "ann", NOON)
-    connection.rollback()
+    connection.run("ROLLBACK")
+    connection.begin()
     assert tables.read_document("public/a.txt") is None
 
 

@@ -1,16 +1,14 @@
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine
 
 from limen.canonical import digest_bytes
 from limen.errors import StoreError
 from limen.servers.desk.delivery import Outbox
 from limen.servers.desk.views import Queue
+from limen.store.database import Database
 from limen.store.outbox import OutboxItem, OutboxReader, OutboxTable
-from limen.store.schema import metadata
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=1)
@@ -25,38 +23,37 @@ MOVES = {
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = create_engine(f"sqlite:///{tmp_path / 'limen.db'}")
-    metadata.create_all(engine)
-    yield engine
-    engine.dispose()
+def database(tmp_path: Path) -> Database:
+    made = Database(tmp_path / "limen.db")
+    made.create()
+    return made
 
 
-def queue(engine: Engine, key: str, at: datetime = NOON, content: str = "text ü") -> bool:
-    with engine.begin() as connection:
+def queue(database: Database, key: str, at: datetime = NOON, content: str = "text ü") -> bool:
+    with database.writing() as connection:
         return OutboxTable(connection).queue(
             key, destination="archive", name="public/a.txt", content=content, at=at
         )
 
 
-def mark(engine: Engine, key: str, from_state: str, to_state: str, detail: str = "") -> bool:
-    with engine.begin() as connection:
+def mark(database: Database, key: str, from_state: str, to_state: str, detail: str = "") -> bool:
+    with database.writing() as connection:
         return OutboxTable(connection).mark(key, from_state, to_state, detail, LATER)
 
 
-def test_the_outbox_is_what_the_desk_asks_for(engine: Engine) -> None:
+def test_the_outbox_is_what_the_desk_asks_for(database: Database) -> None:
     def asked_for(looks: Outbox, takes: Queue) -> bool:
         return takes.queue("k1", destination="d", name="n", content="c", at=NOON) and (
             looks.find("k1") is None
         )
 
-    with engine.connect() as connection:
-        assert asked_for(OutboxReader(engine), OutboxTable(connection))
+    with database.writing() as connection:
+        assert asked_for(OutboxReader(database), OutboxTable(connection))
 
 
-def test_a_queued_item_keeps_its_content_and_digest(engine: Engine) -> None:
-    assert queue(engine, "k1")
-    assert OutboxReader(engine).find("k1") == OutboxItem(
+def test_a_queued_item_keeps_its_content_and_digest(database: Database) -> None:
+    assert queue(database, "k1")
+    assert OutboxReader(database).find("k1") == OutboxItem(
         key="k1",
         destination="archive",
         name="public/a.txt",
@@ -67,34 +64,35 @@ def test_a_queued_item_keeps_its_content_and_digest(engine: Engine) -> None:
         changed_at=NOON,
         detail="",
     )
-    assert OutboxReader(engine).find("k2") is None
+    assert OutboxReader(database).find("k2") is None
 
 
-def test_a_key_is_queued_once(engine: Engine) -> None:
-    assert queue(engine, "k1")
-    assert not queue(engine, "k1", content="other")
-    item = OutboxReader(engine).find("k1")
+def test_a_key_is_queued_once(database: Database) -> None:
+    assert queue(database, "k1")
+    assert not queue(database, "k1", content="other")
+    item = OutboxReader(database).find("k1")
     assert item is not None
     assert item.content == "text ü"
 
 
-def test_what_is_rolled_back_was_never_queued(engine: Engine) -> None:
-    with engine.connect() as connection:
+def test_what_is_rolled_back_was_never_queued(database: Database) -> None:
+    with database.writing() as connection:
         OutboxTable(connection).queue(
             "k1", destination="archive", name="public/a.txt", content="x", at=NOON
         )
-        connection.rollback()
-    assert OutboxReader(engine).keys_in("queued") == []
+        connection.run("ROLLBACK")
+        connection.begin()
+    assert OutboxReader(database).keys_in("queued") == []
 
 
-def test_an_item_moves_on_from_the_state_it_is_in_and_only_from_there(engine: Engine) -> None:
-    queue(engine, "k1")
-    assert not mark(engine, "k1", "sending", "delivered")
-    assert mark(engine, "k1", "queued", "sending")
-    assert not mark(engine, "k1", "queued", "sending")
-    assert mark(engine, "k1", "sending", "failed", "host answered with status 500")
-    assert not mark(engine, "unheard-of", "queued", "sending")
-    item = OutboxReader(engine).find("k1")
+def test_an_item_moves_on_from_the_state_it_is_in_and_only_from_there(database: Database) -> None:
+    queue(database, "k1")
+    assert not mark(database, "k1", "sending", "delivered")
+    assert mark(database, "k1", "queued", "sending")
+    assert not mark(database, "k1", "queued", "sending")
+    assert mark(database, "k1", "sending", "failed", "host answered with status 500")
+    assert not mark(database, "unheard-of", "queued", "sending")
+    item = OutboxReader(database).find("k1")
     assert item is not None
     assert (item.state, item.detail) == ("failed", "host answered with status 500")
     assert (item.queued_at, item.changed_at) == (NOON, LATER)
@@ -102,20 +100,20 @@ def test_an_item_moves_on_from_the_state_it_is_in_and_only_from_there(engine: En
 
 @pytest.mark.parametrize("from_state", STATES)
 @pytest.mark.parametrize("to_state", STATES)
-def test_no_other_move_exists(engine: Engine, from_state: str, to_state: str) -> None:
+def test_no_other_move_exists(database: Database, from_state: str, to_state: str) -> None:
     if (from_state, to_state) in MOVES:
-        assert mark(engine, "unheard-of", from_state, to_state) is False
+        assert mark(database, "unheard-of", from_state, to_state) is False
         return
     with pytest.raises(StoreError, match=f"cannot go from `{from_state}` to `{to_state}`"):
-        mark(engine, "unheard-of", from_state, to_state)
+        mark(database, "unheard-of", from_state, to_state)
 
 
-def test_keys_come_first_queued_first_and_the_list_newest_first(engine: Engine) -> None:
-    queue(engine, "k2", NOON)
-    queue(engine, "k3", LATER)
-    queue(engine, "k1", LATER)
-    mark(engine, "k2", "queued", "sending")
-    assert OutboxReader(engine).keys_in("queued") == ["k1", "k3"]
-    assert OutboxReader(engine).keys_in("sending") == ["k2"]
-    with engine.connect() as connection:
+def test_keys_come_first_queued_first_and_the_list_newest_first(database: Database) -> None:
+    queue(database, "k2", NOON)
+    queue(database, "k3", LATER)
+    queue(database, "k1", LATER)
+    mark(database, "k2", "queued", "sending")
+    assert OutboxReader(database).keys_in("queued") == ["k1", "k3"]
+    assert OutboxReader(database).keys_in("sending") == ["k2"]
+    with database.writing() as connection:
         assert [item.key for item in OutboxTable(connection).newest(2)] == ["k3", "k1"]

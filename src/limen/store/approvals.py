@@ -18,13 +18,12 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, insert, select, update
 
 from limen.canonical import canonical, digest
 from limen.ports import Clock, Transaction
 from limen.store.audit import connection_of
-from limen.store.engine import Reader
-from limen.store.schema import approval, utc_text
+from limen.store.database import Connection, Reader, Row
+from limen.store.schema import utc_text
 from limen.words import Approval, ApprovalRequest
 
 NEXT = {
@@ -47,59 +46,44 @@ class ApprovalTable:
 
     def find_live(self, request: ApprovalRequest) -> Approval | None:
         """Return the approval that answers for exactly this request, or None."""
-        query = select(approval).where(
-            approval.c.binding == binding_of(request), approval.c.live == 1
+        return _approval(
+            self.connection.one(
+                "SELECT * FROM approval WHERE binding = :binding AND live = 1",
+                binding=binding_of(request),
+            )
         )
-        return _approval(self.connection.execute(query).one_or_none())
 
     def find(self, approval_id: str) -> Approval | None:
         """Return an approval, or None."""
-        query = select(approval).where(approval.c.id == approval_id)
-        return _approval(self.connection.execute(query).one_or_none())
+        return _approval(
+            self.connection.one("SELECT * FROM approval WHERE id = :id", id=approval_id)
+        )
 
     def newest(self, limit: int, state: str | None = None) -> list[Approval]:
         """Return up to `limit` approvals, those asked for last before the others."""
-        query = select(approval).order_by(approval.c.asked_at.desc(), approval.c.id.desc())
-        if state is not None:
-            query = query.where(approval.c.state == state)
-        rows = self.connection.execute(query.limit(limit)).all()
+        rows = self.connection.all(
+            "SELECT * FROM approval WHERE :state IS NULL OR state = :state"
+            " ORDER BY asked_at DESC, id DESC LIMIT :limit",
+            state=state,
+            limit=limit,
+        )
         return [found for row in rows if (found := _approval(row)) is not None]
 
     def add(self, approval_id: str, request: ApprovalRequest) -> Approval:
         """Add a pending approval that answers for its request from now on."""
-        self.connection.execute(
-            insert(approval).values(
-                id=approval_id,
-                binding=binding_of(request),
-                live=1,
-                state="pending",
-                server=request.server,
-                caller=request.caller,
-                tool=request.tool,
-                request=canonical(_request_json(request)).decode(),
-                asked_at=utc_text(request.asked_at),
-                expires_at=utc_text(request.expires_at),
-            )
+        self.connection.run(
+            "INSERT INTO approval (id, binding, live, state, request, asked_at)"
+            " VALUES (:id, :binding, 1, 'pending', :request, :asked_at)",
+            id=approval_id,
+            binding=binding_of(request),
+            request=canonical(_request_json(request)).decode(),
+            asked_at=utc_text(request.asked_at),
         )
         return Approval(approval_id, request, "pending")
 
     def retire(self, approval_id: str) -> None:
         """Let an approval answer for its request no longer."""
-        statement = update(approval).where(approval.c.id == approval_id)
-        self.connection.execute(statement.values(live=None))
-
-    def move(self, approval_id: str, from_state: str, to_state: str, **columns: str | None) -> bool:
-        """Move an approval on. False when it is not in `from_state`; nothing changes then.
-
-        Raises:
-            ValueError: `to_state` never follows `from_state`.
-        """
-        if to_state not in NEXT.get(from_state, ()):
-            raise ValueError(f"approval cannot go from `{from_state}` to `{to_state}`")
-        statement = update(approval).where(
-            approval.c.id == approval_id, approval.c.state == from_state
-        )
-        return self.connection.execute(statement.values(state=to_state, **columns)).rowcount == 1
+        self.connection.run("UPDATE approval SET live = NULL WHERE id = :id", id=approval_id)
 
     def decide(
         self,
@@ -112,23 +96,33 @@ class ApprovalTable:
         outcome: Mapping[str, Any] | None = None,
     ) -> bool:
         """Write down what a person, or the time, decided. False when it was decided before."""
-        return self.move(
-            approval_id,
-            "pending",
-            state,
-            decided_by=by,
-            decided_at=utc_text(at),
-            decision_reason=reason,
+        _refuse_move("pending", state)
+        moved = self.connection.run(
+            "UPDATE approval SET state = :state, decided_by = :by, decided_at = :at,"
+            " decision_reason = :reason, outcome = :outcome WHERE id = :id AND state = 'pending'",
+            id=approval_id,
+            state=state,
+            by=by,
+            at=utc_text(at),
+            reason=reason,
             outcome=None if outcome is None else canonical(outcome).decode(),
         )
+        return moved == 1
 
     def end(self, approval_id: str, state: str) -> bool:
         """Write down what became of an approved call. False when it is not `approved`."""
         found = self.find(approval_id)
         if found is None:
             return False
-        outcome = {**(found.outcome or {}), "state": state}
-        return self.move(approval_id, "approved", state, outcome=canonical(outcome).decode())
+        _refuse_move("approved", state)
+        moved = self.connection.run(
+            "UPDATE approval SET state = :state, outcome = :outcome"
+            " WHERE id = :id AND state = 'approved'",
+            id=approval_id,
+            state=state,
+            outcome=canonical({**(found.outcome or {}), "state": state}).decode(),
+        )
+        return moved == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +181,11 @@ def binding_of(request: ApprovalRequest) -> str:
     return digest(bound)
 
 
+def _refuse_move(from_state: str, to_state: str) -> None:
+    if to_state not in NEXT[from_state]:
+        raise ValueError(f"approval cannot go from `{from_state}` to `{to_state}`")
+
+
 def _request_json(request: ApprovalRequest) -> dict[str, Any]:
     return {
         **dataclasses.asdict(request),
@@ -195,18 +194,18 @@ def _request_json(request: ApprovalRequest) -> dict[str, Any]:
     }
 
 
-def _approval(row: Row[Any] | None) -> Approval | None:
+def _approval(row: Row | None) -> Approval | None:
     if row is None:
         return None
-    asked = orjson.loads(row.request)
+    asked = orjson.loads(row["request"])
     asked["asked_at"] = datetime.fromisoformat(asked["asked_at"])
     asked["expires_at"] = datetime.fromisoformat(asked["expires_at"])
     return Approval(
-        id=row.id,
+        id=row["id"],
         request=ApprovalRequest(**asked),
-        state=row.state,
-        decided_by=row.decided_by,
-        decided_at=None if row.decided_at is None else datetime.fromisoformat(row.decided_at),
-        decision_reason=row.decision_reason,
-        outcome=None if row.outcome is None else orjson.loads(row.outcome),
+        state=row["state"],
+        decided_by=row["decided_by"],
+        decided_at=None if row["decided_at"] is None else datetime.fromisoformat(row["decided_at"]),
+        decision_reason=row["decision_reason"],
+        outcome=None if row["outcome"] is None else orjson.loads(row["outcome"]),
     )

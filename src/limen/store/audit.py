@@ -11,24 +11,17 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, TypeVar, cast
 
 import orjson
-from sqlalchemy import Connection, Engine, insert, select, update
 
 from limen.canonical import canonical
 from limen.ports import Clock, Transaction
-from limen.store.engine import reading
+from limen.store.database import Connection, Database
 from limen.store.merkle import Frontier, leaf_hash
 from limen.store.note import Checkpoint, NoteSigner
-from limen.store.schema import (
-    audit_checkpoint,
-    audit_count,
-    audit_entry,
-    audit_head,
-    utc_text,
-)
+from limen.store.schema import utc_text
 from limen.store.writer import Writer, WriteTransaction
 from limen.words import AuditRow
 
@@ -75,7 +68,9 @@ class MerkleTrail:
             entries.append(
                 {"seq": seq, "id": row.id, "state": row.state, "body": body.decode(), "leaf": leaf}
             )
-        transaction.connection.execute(insert(audit_entry), entries)
+        transaction.connection.run_many(
+            "INSERT INTO audit_entry VALUES (:seq, :id, :state, :body, :leaf)", entries
+        )
         note = self._write_head(transaction.connection, frontier, is_first=first == 0)
         if frontier.size // KEEP_EVERY != first // KEEP_EVERY:
             _keep(transaction.connection, frontier.size, note)
@@ -103,13 +98,14 @@ class MerkleTrail:
         """Keep a checkpoint of the last head, so that every run ends with one."""
         connection = transaction.connection
         self._write_counts(connection)
-        head = connection.execute(select(audit_head.c.size, audit_head.c.note)).one_or_none()
+        head = connection.one("SELECT size, note FROM audit_head")
         if head is not None:
-            _keep(connection, head.size, head.note)
+            _keep(connection, head["size"], head["note"])
 
     def _frontier_now(self, connection: Connection) -> Frontier:
         # Another process may have written since: the head in the file is what counts.
-        size = connection.execute(select(audit_head.c.size)).scalar_one_or_none() or 0
+        head = connection.one("SELECT size FROM audit_head")
+        size = 0 if head is None else head["size"]
         if self._frontier is None or self._frontier.size != size:
             self._frontier = _load(connection)
         return self._frontier
@@ -117,31 +113,25 @@ class MerkleTrail:
     def _write_head(self, connection: Connection, frontier: Frontier, *, is_first: bool) -> str:
         checkpoint = Checkpoint(self._signer.origin, frontier.size, frontier.root())
         note = self._signer.sign(checkpoint.text())
-        values = {"size": frontier.size, "frontier": frontier.to_bytes(), "note": note}
+        statement = "UPDATE audit_head SET size = :size, frontier = :frontier, note = :note"
         if is_first:
-            connection.execute(insert(audit_head).values(only=0, **values))
-        else:
-            connection.execute(update(audit_head).values(values))
+            statement = "INSERT INTO audit_head VALUES (0, :size, :frontier, :note)"
+        connection.run(statement, size=frontier.size, frontier=frontier.to_bytes(), note=note)
         return note
 
     def _write_counts(self, connection: Connection) -> None:
         with self._lock:
             self._counting, self._counts = self._counts, Counter()
         for (day, method, caller), requests in self._counting.items():
-            where = (
-                (audit_count.c.day == day)
-                & (audit_count.c.method == method)
-                & (audit_count.c.caller == caller)
+            connection.run(
+                "INSERT INTO audit_count VALUES (:day, :method, :caller, :requests)"
+                " ON CONFLICT (day, method, caller)"
+                " DO UPDATE SET requests = audit_count.requests + excluded.requests",
+                day=day,
+                method=method,
+                caller=caller,
+                requests=requests,
             )
-            more = (
-                update(audit_count).where(where).values(requests=audit_count.c.requests + requests)
-            )
-            if connection.execute(more).rowcount == 0:
-                connection.execute(
-                    insert(audit_count).values(
-                        day=day, method=method, caller=caller, requests=requests
-                    )
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +220,7 @@ def body_of(row: AuditRow, seq: int) -> bytes:
 class AuditReader:
     """Look through the trail from outside a transaction."""
 
-    engine: Engine
+    database: Database
 
     def newest(self, limit: int, **expected: str) -> list[dict[str, Any]]:
         """Return up to `limit` entries, newest first, whose fields are as `expected`."""
@@ -244,73 +234,63 @@ class AuditReader:
 
     def of_call(self, row_id: str) -> list[dict[str, Any]]:
         """Return the entries of one call in their order: one, or `started` and `done`."""
-        query = (
-            select(audit_entry.c.body).where(audit_entry.c.id == row_id).order_by(audit_entry.c.seq)
-        )
-        with reading(self.engine) as connection:
-            return [orjson.loads(body) for body in connection.scalars(query)]
+        with self.database.reading() as connection:
+            rows = connection.all(
+                "SELECT body FROM audit_entry WHERE id = :id ORDER BY seq", id=row_id
+            )
+        return [orjson.loads(row["body"]) for row in rows]
 
     def all(self) -> Iterator[str]:
         """Yield the body of each entry, in the order of the log."""
-        with reading(self.engine) as connection:
+        with self.database.reading() as connection:
             after = -1
-            while True:
-                query = (
-                    select(audit_entry.c.seq, audit_entry.c.body)
-                    .where(audit_entry.c.seq > after)
-                    .order_by(audit_entry.c.seq)
-                    .limit(PAGE)
-                )
-                rows = connection.execute(query).all()
-                if not rows:
-                    return
-                yield from (row.body for row in rows)
-                after = rows[-1].seq
+            while rows := connection.all(
+                "SELECT seq, body FROM audit_entry WHERE seq > :after ORDER BY seq LIMIT :page",
+                after=after,
+                page=PAGE,
+            ):
+                yield from (row["body"] for row in rows)
+                after = rows[-1]["seq"]
 
     def size(self) -> int:
         """Return how many entries there are."""
-        with reading(self.engine) as connection:
-            return connection.execute(select(audit_head.c.size)).scalar_one_or_none() or 0
+        with self.database.reading() as connection:
+            head = connection.one("SELECT size FROM audit_head")
+        return 0 if head is None else int(head["size"])
 
     def head(self) -> str | None:
         """Return the signed checkpoint of all entries so far, None while there is none."""
-        with reading(self.engine) as connection:
-            return connection.execute(select(audit_head.c.note)).scalar_one_or_none()
+        with self.database.reading() as connection:
+            head = connection.one("SELECT note FROM audit_head")
+        return None if head is None else str(head["note"])
 
     def counts(self) -> list[Mapping[str, Any]]:
         """Return the requests without rows: day, method, caller and how many."""
-        query = select(audit_count).order_by(audit_count.c.day, audit_count.c.method)
-        with reading(self.engine) as connection:
-            return [dict(row._mapping) for row in connection.execute(query)]
+        with self.database.reading() as connection:
+            rows = connection.all("SELECT * FROM audit_count ORDER BY day, method, caller")
+        return [dict(row) for row in rows]
 
     def _backwards(self) -> Iterator[dict[str, Any]]:
-        with reading(self.engine) as connection:
+        with self.database.reading() as connection:
             before = 2**63 - 1
-            while True:
-                query = (
-                    select(audit_entry.c.seq, audit_entry.c.body)
-                    .where(audit_entry.c.seq < before)
-                    .order_by(audit_entry.c.seq.desc())
-                    .limit(PAGE)
-                )
-                rows = connection.execute(query).all()
-                if not rows:
-                    return
-                yield from (orjson.loads(row.body) for row in rows)
-                before = rows[-1].seq
-
-
-def at_of(entry: Mapping[str, Any]) -> datetime:
-    """Return the time of an entry, aware UTC."""
-    return datetime.fromisoformat(entry["at"])
+            while rows := connection.all(
+                "SELECT seq, body FROM audit_entry WHERE seq < :before"
+                " ORDER BY seq DESC LIMIT :page",
+                before=before,
+                page=PAGE,
+            ):
+                yield from (orjson.loads(row["body"]) for row in rows)
+                before = rows[-1]["seq"]
 
 
 def _load(connection: Connection) -> Frontier:
-    head = connection.execute(select(audit_head)).one_or_none()
-    return Frontier() if head is None else Frontier.from_bytes(head.size, head.frontier)
+    head = connection.one("SELECT size, frontier FROM audit_head")
+    return Frontier() if head is None else Frontier.from_bytes(head["size"], head["frontier"])
 
 
 def _keep(connection: Connection, size: int, note: str) -> None:
-    known = select(audit_checkpoint.c.size).where(audit_checkpoint.c.size == size)
-    if connection.execute(known).one_or_none() is None:
-        connection.execute(insert(audit_checkpoint).values(size=size, note=note))
+    connection.run(
+        "INSERT INTO audit_checkpoint VALUES (:size, :note) ON CONFLICT (size) DO NOTHING",
+        size=size,
+        note=note,
+    )

@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, func, insert, select
-from sqlalchemy.exc import IntegrityError
-
 from limen.canonical import digest_bytes
-from limen.errors import StoreError
-from limen.store.schema import document_version, ticket, ticket_note, utc_text
+from limen.errors import StoreError, TakenError
+from limen.store.database import Connection
+from limen.store.schema import utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +78,21 @@ class DeskTables:
 
     def read_document(self, path: str, version: int | None = None) -> Document | None:
         """Return a version of a document, the latest by default, or None."""
-        columns = document_version.c
-        query = select(document_version).where(columns.path == path)
-        if version is None:
-            query = query.order_by(columns.version.desc()).limit(1)
-        else:
-            query = query.where(columns.version == version)
-        row = self.connection.execute(query).one_or_none()
+        row = self.connection.one(
+            "SELECT * FROM document_version WHERE path = :path"
+            " AND (:version IS NULL OR version = :version) ORDER BY version DESC LIMIT 1",
+            path=path,
+            version=version,
+        )
         if row is None:
             return None
         return Document(
-            path=row.path,
-            version=row.version,
-            content=row.content,
-            digest=row.digest,
-            author=row.author,
-            written_at=datetime.fromisoformat(row.written_at),
+            path=row["path"],
+            version=row["version"],
+            content=row["content"],
+            digest=row["digest"],
+            author=row["author"],
+            written_at=datetime.fromisoformat(row["written_at"]),
         )
 
     def list_documents(self, after: str, limit: int, prefix: str = "") -> list[ListedDocument]:
@@ -103,33 +100,26 @@ class DeskTables:
 
         Latest versions, in the order of the path.
         """
-        columns = document_version.c
-        latest = select(columns.path, func.max(columns.version).label("version")).where(
-            columns.path > after
-        )
-        if prefix:
-            # Not LIKE: SQLite's ignores case.
-            latest = latest.where(func.substr(columns.path, 1, len(prefix)) == prefix)
-        newest = latest.group_by(columns.path).order_by(columns.path).limit(limit).subquery()
-        query = (
-            select(
-                columns.path, columns.version, columns.digest, columns.author, columns.written_at
-            )
-            .join(
-                newest,
-                (newest.c.path == columns.path) & (newest.c.version == columns.version),
-            )
-            .order_by(columns.path)
+        # Not LIKE: SQLite's ignores case.
+        rows = self.connection.all(
+            "SELECT path, version, digest, author, written_at FROM document_version"
+            " JOIN (SELECT path AS newest_path, max(version) AS newest FROM document_version"
+            "  WHERE path > :after AND substr(path, 1, length(:prefix)) = :prefix"
+            "  GROUP BY path ORDER BY path LIMIT :limit)"
+            " ON path = newest_path AND version = newest ORDER BY path",
+            after=after,
+            prefix=prefix,
+            limit=limit,
         )
         return [
             ListedDocument(
-                path=row.path,
-                version=row.version,
-                digest=row.digest,
-                author=row.author,
-                written_at=datetime.fromisoformat(row.written_at),
+                path=row["path"],
+                version=row["version"],
+                digest=row["digest"],
+                author=row["author"],
+                written_at=datetime.fromisoformat(row["written_at"]),
             )
-            for row in self.connection.execute(query)
+            for row in rows
         ]
 
     def write_document(self, path: str, content: str, author: str, at: datetime) -> Document:
@@ -138,29 +128,29 @@ class DeskTables:
         Raises:
             StoreError: another writer added the same version first; nothing was written.
         """
-        columns = document_version.c
-        last = self.connection.execute(
-            select(func.max(columns.version)).where(columns.path == path)
-        ).scalar_one()
+        last = self.connection.one(
+            "SELECT max(version) AS version FROM document_version WHERE path = :path", path=path
+        )
         written = Document(
             path=path,
-            version=(last or 0) + 1,
+            version=((last and last["version"]) or 0) + 1,
             content=content,
             digest=digest_bytes(content.encode()),
             author=author,
             written_at=at.astimezone(UTC),
         )
-        statement = insert(document_version).values(
-            path=written.path,
-            version=written.version,
-            content=written.content,
-            digest=written.digest,
-            author=written.author,
-            written_at=utc_text(at),
-        )
         try:
-            self.connection.execute(statement)
-        except IntegrityError as error:
+            self.connection.run(
+                "INSERT INTO document_version"
+                " VALUES (:path, :version, :content, :digest, :author, :written_at)",
+                path=path,
+                version=written.version,
+                content=content,
+                digest=written.digest,
+                author=author,
+                written_at=utc_text(at),
+            )
+        except TakenError as error:
             raise StoreError(
                 f"cannot write a document: version {written.version} of `{path}` is there already"
             ) from error
@@ -168,23 +158,24 @@ class DeskTables:
 
     def get_ticket(self, ticket_id: str) -> Ticket | None:
         """Return a ticket with its notes, or None."""
-        row = self.connection.execute(select(ticket).where(ticket.c.id == ticket_id)).one_or_none()
+        row = self.connection.one("SELECT * FROM ticket WHERE id = :id", id=ticket_id)
         if row is None:
             return None
-        notes = self.connection.execute(
-            select(ticket_note)
-            .where(ticket_note.c.ticket_id == ticket_id)
-            .order_by(ticket_note.c.number)
+        notes = self.connection.all(
+            "SELECT * FROM ticket_note WHERE ticket_id = :id ORDER BY number", id=ticket_id
         )
         return Ticket(
-            id=row.id,
-            subject=row.subject,
-            status=row.status,
-            assignee=row.assignee,
-            requester=row.requester,
+            id=row["id"],
+            subject=row["subject"],
+            status=row["status"],
+            assignee=row["assignee"],
+            requester=row["requester"],
             notes=tuple(
                 TicketNote(
-                    note.number, note.author, datetime.fromisoformat(note.written_at), note.note
+                    note["number"],
+                    note["author"],
+                    datetime.fromisoformat(note["written_at"]),
+                    note["note"],
                 )
                 for note in notes
             ),
@@ -192,13 +183,12 @@ class DeskTables:
 
     def list_tickets(self, after: str, limit: int) -> list[ListedTicket]:
         """Return up to `limit` tickets whose id follows `after`, in the order of the id as text."""
-        rows = self.connection.execute(
-            select(ticket).where(ticket.c.id > after).order_by(ticket.c.id).limit(limit)
+        rows = self.connection.all(
+            "SELECT * FROM ticket WHERE id > :after ORDER BY id LIMIT :limit",
+            after=after,
+            limit=limit,
         )
-        return [
-            ListedTicket(row.id, row.subject, row.status, row.assignee, row.requester)
-            for row in rows
-        ]
+        return [ListedTicket(*row) for row in rows]
 
     def add_ticket(
         self,
@@ -212,14 +202,13 @@ class DeskTables:
         """Add a ticket. False when the id is taken; nothing changes then."""
         if self._has_ticket(ticket_id):
             return False
-        self.connection.execute(
-            insert(ticket).values(
-                id=ticket_id,
-                subject=subject,
-                status=status,
-                assignee=assignee,
-                requester=requester,
-            )
+        self.connection.run(
+            "INSERT INTO ticket VALUES (:id, :subject, :status, :assignee, :requester)",
+            id=ticket_id,
+            subject=subject,
+            status=status,
+            assignee=assignee,
+            requester=requester,
         )
         return True
 
@@ -231,22 +220,24 @@ class DeskTables:
         """
         if not self._has_ticket(ticket_id):
             return None
-        columns = ticket_note.c
-        last = self.connection.execute(
-            select(func.max(columns.number)).where(columns.ticket_id == ticket_id)
-        ).scalar_one()
-        number: int = (last or 0) + 1
-        statement = insert(ticket_note).values(
-            ticket_id=ticket_id, number=number, author=author, written_at=utc_text(at), note=note
+        last = self.connection.one(
+            "SELECT max(number) AS number FROM ticket_note WHERE ticket_id = :id", id=ticket_id
         )
+        number: int = ((last and last["number"]) or 0) + 1
         try:
-            self.connection.execute(statement)
-        except IntegrityError as error:
+            self.connection.run(
+                "INSERT INTO ticket_note VALUES (:id, :number, :author, :at, :note)",
+                id=ticket_id,
+                number=number,
+                author=author,
+                at=utc_text(at),
+                note=note,
+            )
+        except TakenError as error:
             raise StoreError(
                 f"cannot add a note: note {number} of `{ticket_id}` is there already"
             ) from error
         return number
 
     def _has_ticket(self, ticket_id: str) -> bool:
-        found = self.connection.execute(select(ticket.c.id).where(ticket.c.id == ticket_id))
-        return found.one_or_none() is not None
+        return self.connection.one("SELECT 1 FROM ticket WHERE id = :id", id=ticket_id) is not None

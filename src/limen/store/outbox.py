@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, insert, select, update
-
 from limen.canonical import digest_bytes
 from limen.errors import StoreError
-from limen.store.schema import outbox, utc_text
+from limen.store.database import Connection, Database
+from limen.store.schema import utc_text
 
 NEXT = {"queued": ("sending",), "sending": ("delivered", "failed", "unconfirmed")}
 """From each state, the states that may follow. What is not a key is final."""
@@ -45,18 +44,15 @@ class OutboxTable:
         """Queue one delivery with its content as it is now. False when the key is taken."""
         if self.find(key) is not None:
             return False
-        self.connection.execute(
-            insert(outbox).values(
-                key=key,
-                destination=destination,
-                name=name,
-                content=content,
-                content_digest=digest_bytes(content.encode()),
-                state="queued",
-                queued_at=utc_text(at),
-                changed_at=utc_text(at),
-                detail="",
-            )
+        self.connection.run(
+            "INSERT INTO outbox VALUES (:key, :destination, :name, :content, :content_digest,"
+            " 'queued', :at, :at, '')",
+            key=key,
+            destination=destination,
+            name=name,
+            content=content,
+            content_digest=digest_bytes(content.encode()),
+            at=utc_text(at),
         )
         return True
 
@@ -68,62 +64,61 @@ class OutboxTable:
         """
         if to_state not in NEXT.get(from_state, ()):
             raise StoreError(f"outbox item cannot go from `{from_state}` to `{to_state}`")
-        moved = self.connection.execute(
-            update(outbox)
-            .where(outbox.c.key == key, outbox.c.state == from_state)
-            .values(state=to_state, detail=detail, changed_at=utc_text(at))
+        moved = self.connection.run(
+            "UPDATE outbox SET state = :to_state, detail = :detail, changed_at = :at"
+            " WHERE key = :key AND state = :from_state",
+            key=key,
+            from_state=from_state,
+            to_state=to_state,
+            detail=detail,
+            at=utc_text(at),
         )
-        return moved.rowcount == 1
+        return moved == 1
 
     def find(self, key: str) -> OutboxItem | None:
         """Return an item, or None."""
-        row = self.connection.execute(select(outbox).where(outbox.c.key == key)).one_or_none()
+        row = self.connection.one("SELECT * FROM outbox WHERE key = :key", key=key)
         if row is None:
             return None
         return OutboxItem(
-            key=row.key,
-            destination=row.destination,
-            name=row.name,
-            content=row.content,
-            content_digest=row.content_digest,
-            state=row.state,
-            queued_at=datetime.fromisoformat(row.queued_at),
-            changed_at=datetime.fromisoformat(row.changed_at),
-            detail=row.detail,
+            key=row["key"],
+            destination=row["destination"],
+            name=row["name"],
+            content=row["content"],
+            content_digest=row["content_digest"],
+            state=row["state"],
+            queued_at=datetime.fromisoformat(row["queued_at"]),
+            changed_at=datetime.fromisoformat(row["changed_at"]),
+            detail=row["detail"],
         )
 
     def keys_in(self, state: str) -> list[str]:
         """Return the keys of all items in a state, those queued first before the others."""
-        return list(
-            self.connection.scalars(
-                select(outbox.c.key)
-                .where(outbox.c.state == state)
-                .order_by(outbox.c.queued_at, outbox.c.key)
-            )
+        rows = self.connection.all(
+            "SELECT key FROM outbox WHERE state = :state ORDER BY queued_at, key", state=state
         )
+        return [row["key"] for row in rows]
 
     def newest(self, limit: int) -> list[OutboxItem]:
         """Return up to `limit` items, those queued last before the others."""
-        keys = self.connection.scalars(
-            select(outbox.c.key)
-            .order_by(outbox.c.queued_at.desc(), outbox.c.key.desc())
-            .limit(limit)
-        ).all()
-        return [item for key in keys if (item := self.find(key)) is not None]
+        rows = self.connection.all(
+            "SELECT key FROM outbox ORDER BY queued_at DESC, key DESC LIMIT :limit", limit=limit
+        )
+        return [item for row in rows if (item := self.find(row["key"])) is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxReader:
     """Look into the outbox from outside a transaction: each look sees what is committed then."""
 
-    engine: Engine
+    database: Database
 
     def keys_in(self, state: str) -> list[str]:
         """Return the keys of all items in a state, those queued first before the others."""
-        with self.engine.connect() as connection:
+        with self.database.reading() as connection:
             return OutboxTable(connection).keys_in(state)
 
     def find(self, key: str) -> OutboxItem | None:
         """Return an item, or None."""
-        with self.engine.connect() as connection:
+        with self.database.reading() as connection:
             return OutboxTable(connection).find(key)

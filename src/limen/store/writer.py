@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
-
 from limen.errors import AuditError, LimenError, StoreError
-from limen.store.engine import cause_of, file_id_of
+from limen.store.database import Connection, Database, cause_of, file_id_of
 from limen.words import AuditRow
 
 T = TypeVar("T")
@@ -48,12 +43,10 @@ class WriteTransaction:
     def rehearse(self, work: Callable[[], T]) -> T:
         """Do `work`, undo what it did, and return what it returned."""
         mark = len(self.rows)
-        savepoint = self.connection.begin_nested()
-        try:
-            return work()
-        finally:
-            savepoint.rollback()
-            del self.rows[mark:]
+        with self.connection.savepoint(keep=False):
+            result = work()
+        del self.rows[mark:]
+        return result
 
 
 class Trail(Protocol):
@@ -90,9 +83,8 @@ class _Job(Generic[T]):
 class Writer:
     """Own the only connection that writes. Started at once; `close` ends it."""
 
-    def __init__(self, engine: Engine, path: Path, trail: Trail) -> None:
-        self._engine = engine
-        self._path = path
+    def __init__(self, database: Database, trail: Trail) -> None:
+        self._database = database
         self._trail = trail
         self._jobs: queue.Queue[_Job[Any] | None] = queue.Queue(MAX_WAITING)
         self._connection: Connection | None = None
@@ -178,7 +170,7 @@ class Writer:
             transaction.connection.commit()
             self._trail.committed()
             self._has_written = True
-        except (SQLAlchemyError, sqlite3.Error, OSError, LimenError) as error:
+        except (LimenError, OSError) as error:
             # Fails closed: whatever of the batch reached the file is undone with the connection.
             self._drop()
             fault = AuditError(f"cannot write the audit trail: {cause_of(error)}")
@@ -186,11 +178,11 @@ class Writer:
                 job.fault = fault
 
     def _begin(self) -> WriteTransaction:
-        file_id = file_id_of(self._path)
+        file_id = file_id_of(self._database.path)
         if self._connection is not None and file_id != self._file_id:
             self._drop()
         if self._connection is None:
-            self._connection = self._engine.connect()
+            self._connection = self._database.connect()
             self._file_id = file_id
         self._connection.begin()
         return WriteTransaction(self._connection)
@@ -199,11 +191,8 @@ class Writer:
         self._trail.forget()
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
-                connection.close()
-            except (SQLAlchemyError, sqlite3.Error):
-                # It is broken and out of use; closing the file ends its transaction.
-                connection.invalidate()
+            # A transaction that is open is undone by this.
+            connection.close()
 
     def _end(self) -> None:
         if not self._has_written and not self._trail.has_more():
@@ -214,7 +203,7 @@ class Writer:
             transaction = self._begin()
             self._trail.finish(transaction)
             transaction.connection.commit()
-        except (SQLAlchemyError, sqlite3.Error, OSError, LimenError):
+        except (LimenError, OSError):
             # Nothing is lost that anybody waits for; the rows are durable without it.
             self._drop()
             return
@@ -227,19 +216,15 @@ def _run(job: _Job[Any], transaction: WriteTransaction) -> None:
             transaction.append(job.row)
         return
     mark = len(transaction.rows)
-    savepoint = transaction.connection.begin_nested()
     try:
-        job.result = job.work(transaction)
-    except BaseException as fault:  # noqa: BLE001 - whoever waits for the job gets it, as it is
-        try:
-            savepoint.rollback()
-        except SQLAlchemyError as lost:
-            # The store itself gave up the whole transaction: that is why, and not what followed.
-            raise StoreError(cause_of(fault)) from lost
+        with transaction.connection.savepoint():
+            job.result = job.work(transaction)
+    except BaseException as fault:
         del transaction.rows[mark:]
+        if transaction.connection.is_broken:
+            # The store itself failed: the whole batch ends here, and hears why.
+            raise StoreError(cause_of(fault)) from fault
         job.fault = fault
-    else:
-        savepoint.commit()
 
 
 def _settle(batch: Sequence[_Job[Any]]) -> None:

@@ -2,19 +2,17 @@ import fcntl
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, update
 
 from limen.errors import DeliveryError, StoreError
 from limen.servers.desk.delivery import deliver
 from limen.servers.desk.destinations import Arrival, Destination, FolderDestination, Item
+from limen.store.database import Database
 from limen.store.outbox import OutboxReader, OutboxTable
-from limen.store.schema import metadata, outbox
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
@@ -47,7 +45,7 @@ class Post:
 class House:
     """The application's part: state changes, each committed with the row that says so."""
 
-    engine: Engine
+    database: Database
     lock_path: Path
     rows: list[tuple[str, str, str, str]] = field(default_factory=list)
     kill_before: int = -1
@@ -55,7 +53,7 @@ class House:
     calls: int = 0
 
     def queue(self, key: str, destination: str = "archive", content: str = "text") -> None:
-        with self.engine.begin() as connection:
+        with self.database.writing() as connection:
             OutboxTable(connection).queue(
                 key, destination=destination, name="public/a.txt", content=content, at=NOON
             )
@@ -64,7 +62,7 @@ class House:
         self.calls += 1
         if self.calls == self.kill_before:
             raise Killed
-        with self.engine.begin() as connection:
+        with self.database.writing() as connection:
             moved = OutboxTable(connection).mark(key, from_state, to_state, detail, NOON)
         if moved:
             self.rows.append((key, from_state, to_state, detail))
@@ -73,19 +71,18 @@ class House:
         return moved
 
     def deliver(self, **destinations: Destination) -> Counter[str]:
-        return deliver(OutboxReader(self.engine), destinations, self.lock_path, self.change)
+        return deliver(OutboxReader(self.database), destinations, self.lock_path, self.change)
 
     def state(self, key: str) -> str:
-        item = OutboxReader(self.engine).find(key)
+        item = OutboxReader(self.database).find(key)
         return item.state if item is not None else "gone"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    engine = create_engine(f"sqlite:///{tmp_path / 'limen.db'}")
-    metadata.create_all(engine)
-    yield House(engine, tmp_path / "outbox.lock")
-    engine.dispose()
+def house(tmp_path: Path) -> House:
+    database = Database(tmp_path / "limen.db")
+    database.create()
+    return House(database, tmp_path / "outbox.lock")
 
 
 def test_each_item_is_sent_once_with_two_rows_and_in_order(house: House) -> None:
@@ -215,8 +212,8 @@ def test_an_abandoned_item_of_a_destination_that_is_not_set_up_is_unconfirmed(ho
 
 def test_content_that_was_changed_in_the_store_does_not_leave(house: House) -> None:
     house.queue("k1")
-    with house.engine.begin() as connection:
-        connection.execute(update(outbox).values(content="other text"))
+    with house.database.writing() as connection:
+        connection.run("UPDATE outbox SET content = 'other text'")
     post = Post()
     assert house.deliver(archive=post) == {"failed": 1}
     assert post.got == []
@@ -226,7 +223,7 @@ def test_an_item_that_somebody_else_took_is_left_alone(house: House) -> None:
     house.queue("k1")
     post = Post()
     outcome = deliver(
-        OutboxReader(house.engine), {"archive": post}, house.lock_path, lambda *_: False
+        OutboxReader(house.database), {"archive": post}, house.lock_path, lambda *_: False
     )
     assert outcome == {}
     assert post.got == []
@@ -239,7 +236,7 @@ def test_an_outcome_that_cannot_be_written_is_a_fault(house: House) -> None:
         return to_state == "sending"
 
     with pytest.raises(StoreError, match="no longer `sending`"):
-        deliver(OutboxReader(house.engine), {"archive": Post()}, house.lock_path, change)
+        deliver(OutboxReader(house.database), {"archive": Post()}, house.lock_path, change)
 
 
 def test_the_lock_is_held_while_anything_is_sent_and_free_afterwards(house: House) -> None:
@@ -288,7 +285,7 @@ def test_two_drains_at_once_send_each_item_once(house: House) -> None:
     for thread in threads:
         thread.join(10)
     assert slow.got == ["k1"]
-    assert outcomes == [{"delivered": 1}, {}]
+    assert sorted(outcomes, key=len) == [{}, {"delivered": 1}]
 
 
 def test_a_lock_file_that_is_a_link_is_not_followed(house: House, tmp_path: Path) -> None:

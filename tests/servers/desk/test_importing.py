@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
 
 from limen.errors import LimenError
 from limen.servers.desk.importing import (
@@ -16,8 +15,8 @@ from limen.servers.desk.importing import (
     import_tickets,
     tickets_in,
 )
+from limen.store.database import Database
 from limen.store.desk import DeskTables
-from limen.store.schema import metadata
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 HEADER = "id,subject,status,assignee,requester\n"
@@ -25,11 +24,10 @@ HEADER = "id,subject,status,assignee,requester\n"
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Iterator[DeskTables]:
-    engine = create_engine(f"sqlite:///{tmp_path / 'limen.db'}")
-    metadata.create_all(engine)
-    with engine.begin() as connection:
+    database = Database(tmp_path / "limen.db")
+    database.create()
+    with database.writing() as connection:
         yield DeskTables(connection)
-    engine.dispose()
 
 
 @pytest.fixture

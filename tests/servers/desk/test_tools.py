@@ -7,7 +7,6 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from sqlalchemy import Connection, create_engine
 
 from limen.canonical import digest_bytes
 from limen.ports import Entity, Page, PolicyResource
@@ -15,9 +14,9 @@ from limen.servers.desk import tools
 from limen.servers.desk.seed import DOCUMENTS, TICKETS, seed
 from limen.servers.desk.tools import desk_catalogue
 from limen.servers.desk.views import DeskView
+from limen.store.database import Connection, Database
 from limen.store.desk import DeskTables
 from limen.store.outbox import OutboxTable
-from limen.store.schema import metadata
 from limen.words import INVALID_PARAMS, Answer, Effect
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -25,11 +24,10 @@ NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[Connection]:
-    engine = create_engine(f"sqlite:///{tmp_path / 'limen.db'}")
-    metadata.create_all(engine)
-    with engine.begin() as connection:
+    database = Database(tmp_path / "limen.db")
+    database.create()
+    with database.writing() as connection:
         yield connection
-    engine.dispose()
 
 
 @pytest.fixture
