@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from limen.cli.session import Config, Data, Json, open_house
-from limen.cli.show import print_fields, print_json, print_table, progress
+from limen.cli.show import print_exact, print_fields, print_json, print_table, progress
 from limen.errors import LimenError, StoreError
 
 app = typer.Typer(
@@ -136,9 +136,11 @@ def proof(
         raise typer.BadParameter("say which entry: its id, or `--check PROOF BODY`")
     for number, (body, text) in enumerate(prove(_store_file(file, data), row_id)):
         if out is None:
-            typer.echo(body.decode())
-            typer.echo(text)
+            print_exact(body.decode())
+            print_exact(text)
             continue
+        if Path(row_id).name != row_id:
+            raise LimenError(f"cannot write proof of `{row_id}`: its id is no file name")
         out.mkdir(parents=True, exist_ok=True)
         for suffix, raw in (("body", body), ("proof", text.encode())):
             written = out / f"{row_id}.{number}.{suffix}"
@@ -162,7 +164,7 @@ def export(data: Data = None, config: Config = None) -> None:
     """Print every entry, oldest first, each as one line of JSON."""
     with open_house(data, config, must_exist=True) as house:
         for body in house.audit_reader.all():
-            typer.echo(body)
+            print_exact(body)
 
 
 def _store_file(file: Path | None, data: Path | None) -> Path:

@@ -12,6 +12,7 @@ import typer
 
 from limen.cli.session import Config, Data, Json
 from limen.cli.show import clean, print_json, print_table
+from limen.errors import LimenError
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -32,6 +33,7 @@ def call(
         list[str] | None,
         typer.Argument(help="`key=text`, `key:=JSON` or `key=@FILE`.", metavar="[KEY=VALUE]..."),
     ] = None,
+    list_tools: Annotated[bool, typer.Option("--list", help="List the tools instead.")] = False,
     data: Data = None,
     config: Config = None,
     as_json: Json = False,
@@ -42,6 +44,8 @@ def call(
     """
     if server != "desk":
         raise typer.BadParameter(f"there is no server `{clean(server)}`: write `desk`")
+    if list_tools and tool is not None:
+        raise typer.BadParameter("say a tool or `--list`, not both")
     words: list[str] = []
     for option, value in (("--data", data), ("--config", config)):
         words += [] if value is None else [option, str(value)]
@@ -52,7 +56,7 @@ def call(
         response = _answer(server, words, "tools/call", params)
     if as_json:
         print_json(response)
-    elif tool is None:
+    elif tool is None and "result" in response:
         listed = response["result"]["tools"]
         print_table(("tool", "arguments", "title"), [_described(one) for one in listed])
     else:
@@ -82,6 +86,8 @@ def key_values(words: list[str]) -> dict[str, Any]:
 def _parsed(key: str, value: str) -> Any:
     try:
         return json.loads(value)
+    except RecursionError as error:
+        raise typer.BadParameter(f"argument `{clean(key)}` is nested too deep") from error
     except ValueError as error:
         raise typer.BadParameter(f"argument `{clean(key)}` is not JSON: {error}") from error
 
@@ -97,13 +103,16 @@ def _read(file: Path) -> str:
 def _answer(server: str, words: list[str], method: str, params: dict[str, Any]) -> Any:
     """Start the server, ask once, and let it end as its input ends."""
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
-    done = subprocess.run(  # noqa: S603 - our own interpreter and package, and no shell
-        [sys.executable, "-m", "limen", "serve", server, *words],
-        input=json.dumps(request).encode() + b"\n",
-        stdout=subprocess.PIPE,
-        timeout=WAIT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter and package, and no shell
+            [sys.executable, "-m", "limen", "serve", server, *words],
+            input=json.dumps(request).encode() + b"\n",
+            stdout=subprocess.PIPE,
+            timeout=WAIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LimenError(f"server `{server}` gave no answer within {WAIT_S} s") from error
     if not done.stdout.strip():
         # It has said why on stderr, which is ours too.
         raise typer.Exit(done.returncode or 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import stat
@@ -51,15 +52,17 @@ def _look(data: Path | None, config: Path | None) -> Iterator[Seen]:
     except LimenError as error:
         yield Seen("settings", "fail", str(error))
         return
-    yield Seen("settings", "ok", f"paths start from `{base}`")
+    from limen.settings import STORE_FILE, settings_file
+
+    file = settings_file(config, folder)
+    named = "no file, all as by default" if file is None else f"`{file}`"
+    yield Seen("settings", "ok", f"{named}; paths start from `{base}`")
     yield _look_at_folder(folder)
     if not folder.is_dir():
         return
     yield _look_at_disk(folder)
     yield from _look_at_rules(folder, settings, base)
     yield from _look_at_destinations(folder, settings, base)
-    from limen.settings import STORE_FILE
-
     if not (folder / STORE_FILE).exists():
         yield Seen("store", "warn", "there is none yet; `limen serve desk` makes it")
         return
@@ -67,8 +70,12 @@ def _look(data: Path | None, config: Path | None) -> Iterator[Seen]:
 
 
 def _look_at_folder(folder: Path) -> Seen:
-    if not folder.is_dir():
+    if not folder.exists():
         return Seen("data", "warn", f"`{folder}` is not there yet; `limen serve desk` makes it")
+    if not folder.is_dir():
+        return Seen("data", "fail", f"`{folder}` is no folder: name another with `--data`")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Seen("data", "fail", f"`{folder}` cannot be written: `chmod u+wx` it")
     if stat.S_IMODE(folder.stat().st_mode) & 0o077:
         return Seen("data", "warn", f"others can look into `{folder}`: `chmod 700` it")
     return Seen("data", "ok", f"`{folder}`")

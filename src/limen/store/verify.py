@@ -64,7 +64,6 @@ Kind = Literal[
 ]
 
 _ROWS = "SELECT seq, id, state, body, leaf FROM audit_entry ORDER BY seq"
-_ROW_TYPES = [int, str, str, str, bytes]
 _CHECKPOINTS = "SELECT size, note FROM audit_checkpoint ORDER BY size"
 _HEAD = "SELECT size, frontier, note FROM audit_head LIMIT 2"
 _HEAD_TYPES = [int, bytes, str]
@@ -324,9 +323,16 @@ class _Walk:
 
     def _row(self, row: tuple[Any, ...]) -> Finding | None:
         expected_seq = self.rows.size
-        if [*map(type, row)] != _ROW_TYPES:
-            return _at(row, "unreadable", "has a value of the wrong type", expected_seq)
         seq, row_id, state, text, leaf = row
+        # `type`, because SQLite lets any column hold anything, and true is equal to 1.
+        if (
+            type(seq) is not int
+            or type(row_id) is not str
+            or type(state) is not str
+            or type(text) is not str
+            or type(leaf) is not bytes
+        ):
+            return _at(row, "unreadable", "has a value of the wrong type", expected_seq)
         if seq != expected_seq:
             return self._out_of_step(row, expected_seq)
         body = text.encode()
