@@ -149,10 +149,7 @@ def open_house(
         StoreError: the store cannot be opened or written.
         NoteError: the key of the audit trail cannot be used.
     """
-    try:
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StoreError(f"cannot make data directory `{data}`: {error.strerror}") from error
+    _make_folder(data)
     clock = clock or SystemClock()
     path = data / STORE_FILE
     database = Database(path)
@@ -228,23 +225,31 @@ class Desk:
 
     def _change(self, key: str, from_state: str, to_state: str, detail: str) -> bool:
         """Move an item of the outbox on, its approval too, in one transaction with the row."""
-        house = self.house
-        now = house.clock.now()
+        now = self.house.clock.now()
 
-        def work(transaction: Transaction) -> bool:
+        # Whatever is looked up is looked up in the transaction: this runs in a thread of its own.
+        def work(transaction: Transaction) -> tuple[bool, Approval | None]:
             connection = connection_of(transaction)
+            approvals = ApprovalTable(connection)
             moved = OutboxTable(connection).mark(key, from_state, to_state, detail, now)
             if moved and to_state != "sending":
-                ApprovalTable(connection).end(key, to_state)
-            return moved
+                approvals.end(key, to_state)
+            return moved, approvals.find(key)
 
-        ended = to_state != "sending"
-        approval = self.house.find_approval(key)
-        row = AuditRow(
+        def row_of(done: tuple[bool, Approval | None]) -> AuditRow | None:
+            moved, approval = done
+            return self._delivery_row(key, approval, to_state, detail, now) if moved else None
+
+        return self.house.log.write_with_now(work, row_of)[0]
+
+    def _delivery_row(
+        self, key: str, approval: Approval | None, state: str, detail: str, at: datetime
+    ) -> AuditRow:
+        return AuditRow(
             # INVARIANT: one delivery has one id: `started` when it is sent, `done` when it ended.
             id=f"delivery-{key}",
-            at=now,
-            state="done" if ended else "started",
+            at=at,
+            state="started" if state == "sending" else "done",
             server=self.catalogue.server,
             transport="outbox",
             revision="",
@@ -254,11 +259,10 @@ class Desk:
             tool="" if approval is None else approval.request.tool,
             decision="allow",
             step="d7_audit",
-            reason=to_state,
+            reason=state,
             private=detail[:500],
             approval=key,
         )
-        return house.log.write_with_now(work, lambda moved: row if moved else None)
 
 
 def build_desk(house: House) -> Desk:
@@ -281,7 +285,7 @@ def build_desk(house: House) -> Desk:
         # Only these can be wrong in themselves; a folder may be made while we serve.
         destinations(settings, house.data, house.base)
     if settings.desk.destinations is None:
-        (house.data / "outgoing").mkdir(exist_ok=True)
+        _make_folder(house.data / "outgoing")
     groups = {name: where.groups for name, where in found.items()}
 
     def view_of(transaction: Transaction | None, caller: str, key: str) -> DeskView:
@@ -335,6 +339,14 @@ def build_desk(house: House) -> Desk:
     return Desk(house, catalogue, policies, native, row, Gate(row, native, clock), review)
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise StoreError(f"cannot make folder `{folder}`: {reason}") from error
+
+
 def local_caller(settings: Settings) -> Caller:
     """Return who calls over stdio."""
     return Caller(settings.local.id, settings.local.roles, settings.local.grants)
@@ -376,7 +388,7 @@ def policy_folder(data: Path, settings: Settings, base: Path, *, make: bool = Tr
     folder = data / "policies" / "desk"
     if make and not folder.exists():
         starter = importlib.resources.files("limen.servers.desk") / "starter"
-        folder.mkdir(parents=True)
+        _make_folder(folder)
         for file in starter.iterdir():
             (folder / file.name).write_bytes(file.read_bytes())
     return folder

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_a_trail_verifies_from_a_copy_and_an_edit_is_found(data: Path, tmp_path:
     assert (report["ok"], report["rows"]) == (True, len(entries))
     checkpoint = tmp_path / "checkpoint"
     checkpoint.write_text(said(data, "audit", "checkpoint"))
-    with sqlite3.connect(copy) as store:
+    with closing(sqlite3.connect(copy, isolation_level=None)) as store:
         store.execute("UPDATE audit_entry SET body = replace(body, 'deny', 'allow') WHERE seq = 2")
     done = limen(
         "audit", "verify", str(copy), "--key", key, "--checkpoint", str(checkpoint), "--json"
@@ -211,6 +212,13 @@ def test_a_wrong_setting_stops_the_start_with_one_line(
     assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_a_data_folder_that_is_a_file_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = limen("serve", "desk", "--data", str(tmp_path / "file"), input="")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("limen: cannot make folder `")
 
 
 @promise("wrong-policies")

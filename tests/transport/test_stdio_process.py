@@ -226,3 +226,20 @@ def test_the_official_client_works_in_every_era(data: Path, mode: str) -> None:
         "contents": "Handbook",
         "prompt": "user",
     }
+
+
+@promise("executed-once")
+def test_a_server_sends_what_was_approved_and_left_while_it_serves(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as world:
+        assert world.desk is not None
+        export = {"path": "public/handbook.txt", "destination": "partner"}
+        held = world.said("export", **export)
+        world.desk.review.approve(str(held["approval"]), by="boss")
+    with serving(tmp_path) as child:
+        for _ in range(200):
+            assert child.said("docs_read", path="public/handbook.txt")["ok"] is True
+            if any((tmp_path / "outgoing").iterdir()):
+                break
+        child.leave()
+        assert child.errors() == ""
+    assert len(list((tmp_path / "outgoing").iterdir())) == 1

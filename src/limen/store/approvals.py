@@ -151,7 +151,9 @@ class StoredApprovals:
             return found
         table.retire(found.id)
         if table.decide(found.id, "expired", by="", at=now, reason=LATE):
-            return dataclasses.replace(found, state="expired", decision_reason=LATE)
+            return dataclasses.replace(
+                found, state="expired", decided_by="", decided_at=now, decision_reason=LATE
+            )
         return table.add(self.new_id(), request)
 
     def find_by_id(self, transaction: Transaction, approval_id: str) -> Approval | None:

@@ -40,9 +40,7 @@ class MerkleTrail:
     def __init__(self, signer: NoteSigner, clock: Clock) -> None:
         self._signer = signer
         self._clock = clock
-        self._frontier: Frontier | None = None
-        self._sealed: Frontier | None = None
-        self._kept_size = 0
+        self._frontier = Frontier()
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._counting: Counter[tuple[str, str, str]] = Counter()
         self._lock = threading.Lock()
@@ -53,16 +51,29 @@ class MerkleTrail:
         with self._lock:
             self._counts[day, method, caller] += 1
 
+    def begin(self, connection: Connection) -> int:
+        """Return the place of the next row in the log."""
+        # INVARIANT: the head in the file is what counts, and nothing that we remember: another
+        # process may have written since, or the file may have been put back.
+        head = connection.one("SELECT size, frontier FROM audit_head")
+        self._frontier = (
+            Frontier() if head is None else Frontier.from_bytes(head["size"], head["frontier"])
+        )
+        return self._frontier.size
+
+    def spell(self, row: AuditRow, seq: int) -> bytes:
+        """Return what is kept of a row at its place."""
+        return body_of(row, seq)
+
     def seal(self, transaction: WriteTransaction) -> None:
         """Write the gathered rows and the new head."""
         self._write_counts(transaction.connection)
-        if not transaction.rows:
+        if not transaction.entries:
             return
-        frontier = self._frontier_now(transaction.connection).copy()
+        frontier = self._frontier
         first = frontier.size
         entries = []
-        for seq, row in enumerate(transaction.rows, first):
-            body = body_of(row, seq)
+        for seq, (row, body) in enumerate(transaction.entries, first):
             leaf = leaf_hash(body)
             frontier.append(leaf)
             entries.append(
@@ -71,21 +82,16 @@ class MerkleTrail:
         transaction.connection.run_many(
             "INSERT INTO audit_entry VALUES (:seq, :id, :state, :body, :leaf)", entries
         )
-        note = self._write_head(transaction.connection, frontier, is_first=first == 0)
+        note = self._write_head(transaction.connection, frontier)
         if frontier.size // KEEP_EVERY != first // KEEP_EVERY:
             _keep(transaction.connection, frontier.size, note)
-            self._kept_size = frontier.size
-        self._sealed = frontier
 
     def committed(self) -> None:
         """Take note that what was sealed last is durable."""
-        if self._sealed is not None:
-            self._frontier, self._sealed = self._sealed, None
         self._counting = Counter()
 
     def forget(self) -> None:
         """Take note that what was sealed last is not durable, nor known what is."""
-        self._frontier = self._sealed = None
         with self._lock:
             self._counts.update(self._counting)
         self._counting = Counter()
@@ -102,21 +108,16 @@ class MerkleTrail:
         if head is not None:
             _keep(connection, head["size"], head["note"])
 
-    def _frontier_now(self, connection: Connection) -> Frontier:
-        # Another process may have written since: the head in the file is what counts.
-        head = connection.one("SELECT size FROM audit_head")
-        size = 0 if head is None else head["size"]
-        if self._frontier is None or self._frontier.size != size:
-            self._frontier = _load(connection)
-        return self._frontier
-
-    def _write_head(self, connection: Connection, frontier: Frontier, *, is_first: bool) -> str:
+    def _write_head(self, connection: Connection, frontier: Frontier) -> str:
         checkpoint = Checkpoint(self._signer.origin, frontier.size, frontier.root())
         note = self._signer.sign(checkpoint.text())
-        statement = "UPDATE audit_head SET size = :size, frontier = :frontier, note = :note"
-        if is_first:
-            statement = "INSERT INTO audit_head VALUES (0, :size, :frontier, :note)"
-        connection.run(statement, size=frontier.size, frontier=frontier.to_bytes(), note=note)
+        connection.run(
+            "INSERT INTO audit_head VALUES (0, :size, :frontier, :note) ON CONFLICT (only)"
+            " DO UPDATE SET size = :size, frontier = :frontier, note = :note",
+            size=frontier.size,
+            frontier=frontier.to_bytes(),
+            note=note,
+        )
         return note
 
     def _write_counts(self, connection: Connection) -> None:
@@ -281,11 +282,6 @@ class AuditReader:
             ):
                 yield from (orjson.loads(row["body"]) for row in rows)
                 before = rows[-1]["seq"]
-
-
-def _load(connection: Connection) -> Frontier:
-    head = connection.one("SELECT size, frontier FROM audit_head")
-    return Frontier() if head is None else Frontier.from_bytes(head["size"], head["frontier"])
 
 
 def _keep(connection: Connection, size: int, note: str) -> None:

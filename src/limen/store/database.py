@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,16 +22,27 @@ from limen.store.schema import REVISION, TABLES
 Row = sqlite3.Row
 """One row of an answer: `row["column"]`."""
 
+FileId = tuple[int, int]
+"""Device and inode."""
+
 BUSY_TIMEOUT_MS = 1_000
 """Milliseconds. How long a statement waits for another process that writes before it gives up."""
 
 
 class Connection:
-    """One connection, for one thread at a time. `is_broken` once anything has gone wrong on it."""
+    """One connection, for the thread that made it.
+
+    Once the store has failed on it, it is broken: `failure` says how, and it does nothing more.
+    """
 
     def __init__(self, driver: sqlite3.Connection) -> None:
         self.driver = driver
-        self.is_broken = False
+        self.failure = ""
+
+    @property
+    def is_broken(self) -> bool:
+        """Tell whether the store has failed on this connection."""
+        return self.failure != ""
 
     def all(self, statement: str, **values: Any) -> list[Row]:
         """Return every row of an answer."""
@@ -78,25 +91,37 @@ class Connection:
             else:
                 self._undo()
 
+    def empty_log(self) -> None:
+        """Move all that is in the log into the file, even if the file has lost its name.
+
+        The log keeps its name: what took the file's name would be overwritten from it.
+        """
+        with suppress(StoreError):
+            self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         """Close it. A transaction that is open is undone."""
         self.driver.close()
 
     def _undo(self) -> None:
-        # A store that gives up undoes the whole transaction by itself, savepoints and all.
-        if self.driver.in_transaction:
+        # A broken connection is closed by its owner, which undoes the whole transaction.
+        if not self.is_broken:
             self.run("ROLLBACK TO inner_work")
             self.run("RELEASE inner_work")
 
     @contextmanager
     def _told(self) -> Iterator[None]:
+        # INVARIANT: a store that fails may have ended the transaction by itself. What came after
+        # would be durable at once, and without its row.
+        if self.is_broken:
+            raise StoreError(self.failure)
         try:
             yield
         except sqlite3.IntegrityError as error:
             raise TakenError(f"key is taken: {cause_of(error)}") from error
         except sqlite3.Error as error:
-            self.is_broken = True
-            raise StoreError(f"store failed: {cause_of(error)}") from error
+            self.failure = f"store failed: {cause_of(error)}"
+            raise StoreError(self.failure) from error
 
 
 class Database:
@@ -149,23 +174,34 @@ class Database:
             StoreError: it cannot be opened or written, is no store, or is of another revision.
         """
         try:
-            # SQLite gives the files beside it the same mode.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            with self.reading() as connection:
-                is_new = not connection.all("SELECT 1 FROM sqlite_schema LIMIT 1")
-            if is_new:
-                self._create_tables()
+            if not self.path.exists():
+                self._create_file()
             self._check_revision()
         except (OSError, StoreError) as error:
             raise StoreError(f"cannot open store `{self.path}`: {cause_of(error)}") from error
 
-    def _create_tables(self) -> None:
-        with self.writing() as connection:
-            if connection.all("SELECT 1 FROM sqlite_schema LIMIT 1"):
-                return  # Another process was faster, and has made all of them.
-            for statement in TABLES:
-                connection.run(statement)
-            connection.run("INSERT INTO schema_revision VALUES (0, :revision)", revision=REVISION)
+    def _create_file(self) -> None:
+        # Made whole beside its place and shown then, so that nobody sees half of it. SQLite does
+        # not wait when two processes turn one file to WAL, so nobody else may have it meanwhile.
+        # It is made with mode 0600, which SQLite gives to the files beside it too.
+        descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        os.close(descriptor)
+        made = Database(Path(name))
+        try:
+            with made.writing() as connection:
+                for statement in TABLES:
+                    connection.run(statement)
+                connection.run(
+                    "INSERT INTO schema_revision VALUES (0, :revision)", revision=REVISION
+                )
+            with closing(made.connect()) as connection:
+                # The log beside it does not come along. Here it must not fail.
+                connection.run("PRAGMA wal_checkpoint(TRUNCATE)")
+            with suppress(FileExistsError):  # Another process was faster.
+                os.link(name, self.path)
+        finally:
+            for beside in ("", "-wal", "-shm"):
+                Path(name + beside).unlink(missing_ok=True)
 
     def _check_revision(self) -> None:
         with self.reading() as connection:
@@ -209,50 +245,81 @@ class ReadOnlyDatabase(Database):
         return self._open("ro", ("PRAGMA trusted_schema = OFF",))
 
 
-class Reader:
-    """Keep one connection for reading, for one thread; each statement sees what is committed.
+class Follower:
+    """Keep one connection to whatever file has the store's name, opened anew if need be."""
 
-    It follows the file: one that was put in another's place is what is read from then on.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, path: Path, connect: Callable[[], Connection]) -> None:
+        self._path = path
+        self._connect = connect
         self._connection: Connection | None = None
-        self._file_id = 0
+        self._file_id: FileId | None = None
 
     def connection(self) -> Connection:
-        """Return the connection, opened anew if need be.
+        """Return the connection.
 
         Raises:
             StoreError: the store is gone or cannot be opened.
         """
-        file_id = file_id_of(self.database.path)
         known = self._connection
-        if known is None or known.is_broken or file_id != self._file_id:
+        file_id = find_file_id(self._path)
+        if known is not None and (known.is_broken or file_id != self._file_id):
+            if file_id != self._file_id:
+                known.empty_log()
             self.close()
-            known = self._connection = self.database.connect_to_read()
+        if file_id is None:
+            raise StoreError(f"store `{self._path}` is gone: there is no such file")
+        if self._connection is None:
+            self._connection = self._connect()
             self._file_id = file_id
-        return known
+        return self._connection
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the connection, if there is one. A transaction that is open is undone."""
+        known, self._connection = self._connection, None
+        if known is not None:
+            known.close()
 
 
-def file_id_of(path: Path) -> int:
-    """Return what tells a file from another that takes its name.
+class Reader:
+    """Keep one connection for reading for each thread that asks.
+
+    Each statement sees what is committed then, in whatever file has the store's name.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._own = threading.local()
+
+    def connection(self) -> Connection:
+        """Return this thread's connection, opened anew if need be.
+
+        Raises:
+            StoreError: the store is gone or cannot be opened.
+        """
+        return self._follower().connection()
+
+    def close(self) -> None:
+        """Close this thread's connection, if there is one. Another thread's ends with it."""
+        self._follower().close()
+
+    def _follower(self) -> Follower:
+        found: Follower | None = getattr(self._own, "follower", None)
+        if found is None:
+            found = Follower(self.database.path, self.database.connect_to_read)
+            self._own.follower = found
+        return found
+
+
+def find_file_id(path: Path) -> FileId | None:
+    """Return what tells a file from another that takes its name, or None if there is none.
 
     A file that was moved away takes reads and writes as before, and nobody would find them.
-
-    Raises:
-        StoreError: there is no such file.
     """
     try:
-        return os.stat(path).st_ino
-    except OSError as error:
-        raise StoreError(f"store `{path}` is gone: {cause_of(error)}") from error
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def cause_of(error: BaseException) -> str:

@@ -14,8 +14,8 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from limen.errors import AuditError, LimenError, StoreError
-from limen.store.database import Connection, Database, cause_of, file_id_of
+from limen.errors import AuditError
+from limen.store.database import Connection, Database, Follower, cause_of
 from limen.words import AuditRow
 
 T = TypeVar("T")
@@ -26,31 +26,63 @@ MAX_BATCH = 512
 MAX_WAITING = 10_000
 """Jobs that may wait. A store that is slower than that for a while is a store that is down."""
 
+CLOSE_WITHIN_S = 1.5
+"""Seconds. Longer than a statement waits for another process, shorter than a client waits for us
+to leave."""
+
 
 class WriteTransaction:
-    """A transaction of the writer, open. `rows` are written down at its end, in their order."""
+    """A transaction of the writer, open. `entries` are written down at its end, in their order.
 
-    __slots__ = ("connection", "rows")
+    An entry is a row and its spelling at its place in the log.
+    """
 
-    def __init__(self, connection: Connection) -> None:
+    __slots__ = ("_first", "_spell", "connection", "entries")
+
+    def __init__(
+        self, connection: Connection, first: int, spell: Callable[[AuditRow, int], bytes]
+    ) -> None:
         self.connection = connection
-        self.rows: list[AuditRow] = []
+        self.entries: list[tuple[AuditRow, bytes]] = []
+        self._first = first
+        self._spell = spell
 
     def append(self, row: AuditRow) -> None:
-        """Add a row to those that this transaction makes durable."""
-        self.rows.append(row)
+        """Add a row to those that this transaction makes durable.
+
+        Raises:
+            AuditError: it cannot be spelled. It fails alone then, not the whole batch.
+        """
+        try:
+            body = self._spell(row, self._first + len(self.entries))
+        except (TypeError, ValueError) as error:
+            raise AuditError(
+                f"cannot write the audit trail: row has no JSON form: {cause_of(error)}"
+            ) from error
+        self.entries.append((row, body))
 
     def rehearse(self, work: Callable[[], T]) -> T:
         """Do `work`, undo what it did, and return what it returned."""
-        mark = len(self.rows)
-        with self.connection.savepoint(keep=False):
-            result = work()
-        del self.rows[mark:]
-        return result
+        mark = len(self.entries)
+        try:
+            with self.connection.savepoint(keep=False):
+                return work()
+        finally:
+            del self.entries[mark:]
 
 
 class Trail(Protocol):
-    """Keep the rows: what the writer does at the end of each transaction and at its own end."""
+    """Keep the rows: what the writer does around each transaction and at its own end."""
+
+    def begin(self, connection: Connection) -> int:
+        """Return the place of the next row in the log, from 0."""
+
+    def spell(self, row: AuditRow, seq: int) -> bytes:
+        """Return what is kept of a row at its place.
+
+        Raises:
+            TypeError, ValueError: the row has no such form.
+        """
 
     def seal(self, transaction: WriteTransaction) -> None:
         """Write the gathered rows and the new head. Changes nothing of its own yet."""
@@ -84,11 +116,9 @@ class Writer:
     """Own the only connection that writes. Started at once; `close` ends it."""
 
     def __init__(self, database: Database, trail: Trail) -> None:
-        self._database = database
         self._trail = trail
-        self._jobs: queue.Queue[_Job[Any] | None] = queue.Queue(MAX_WAITING)
-        self._connection: Connection | None = None
-        self._file_id = 0
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._follower = Follower(database.path, database.connect)
         self._closed = False
         self._has_written = False
         self._door = threading.Lock()
@@ -120,24 +150,26 @@ class Writer:
         return future.result()
 
     def close(self) -> None:
-        """Commit all that was handed over, write the end, and close. For once and for all."""
+        """Commit all that was handed over, write the end, and close. For once and for all.
+
+        Returns within about `CLOSE_WITHIN_S` whatever the store does. The thread of a store that
+        is stuck goes on by itself, and ends with the process at the latest.
+        """
         with self._door:
             was_closed, self._closed = self._closed, True
         if not was_closed:
             self._jobs.put(None)
-        self._thread.join()
+        self._thread.join(CLOSE_WITHIN_S)
 
     def _hand_over(self, job: _Job[Any]) -> None:
         # The lock keeps a job from slipping in behind the end, where nobody would settle it.
         with self._door:
             if self._closed:
                 raise AuditError("cannot write the audit trail: it is closed")
-            try:
-                self._jobs.put_nowait(job)
-            except queue.Full as error:
-                raise AuditError(
-                    f"cannot write the audit trail: {MAX_WAITING} writes wait already"
-                ) from error
+            # No bound of the queue itself: the end must find room behind any number of jobs.
+            if self._jobs.qsize() >= MAX_WAITING:
+                raise AuditError(f"cannot write the audit trail: {MAX_WAITING} writes wait already")
+            self._jobs.put(job)
 
     def _serve(self) -> None:
         ended = False
@@ -162,69 +194,75 @@ class Writer:
         return batch, True
 
     def _commit(self, batch: Sequence[_Job[Any]]) -> None:
-        try:
-            transaction = self._begin()
-            for job in batch:
-                _run(job, transaction)
-            self._trail.seal(transaction)
-            transaction.connection.commit()
-            self._trail.committed()
+        fault = _fault_of(lambda: self._commit_or_raise(batch))
+        if fault is None:
             self._has_written = True
-        except (LimenError, OSError) as error:
-            # Fails closed: whatever of the batch reached the file is undone with the connection.
-            self._drop()
-            fault = AuditError(f"cannot write the audit trail: {cause_of(error)}")
-            for job in batch:
-                job.fault = fault
+            return
+        # Fails closed: whatever of the batch reached the file is undone with the connection.
+        self._drop()
+        for job in batch:
+            # Each has its own: whoever raises one adds to its traceback.
+            job.fault = AuditError(f"cannot write the audit trail: {cause_of(fault)}")
+            job.fault.__cause__ = fault
+
+    def _commit_or_raise(self, batch: Sequence[_Job[Any]]) -> None:
+        transaction = self._begin()
+        for job in batch:
+            _run(job, transaction)
+        self._trail.seal(transaction)
+        transaction.connection.commit()
+        self._trail.committed()
 
     def _begin(self) -> WriteTransaction:
-        file_id = file_id_of(self._database.path)
-        if self._connection is not None and file_id != self._file_id:
-            self._drop()
-        if self._connection is None:
-            self._connection = self._database.connect()
-            self._file_id = file_id
-        self._connection.begin()
-        return WriteTransaction(self._connection)
+        connection = self._follower.connection()
+        connection.begin()
+        return WriteTransaction(connection, self._trail.begin(connection), self._trail.spell)
 
     def _drop(self) -> None:
         self._trail.forget()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            # A transaction that is open is undone by this.
-            connection.close()
+        self._follower.close()
 
     def _end(self) -> None:
-        if not self._has_written and not self._trail.has_more():
-            # Whoever only read leaves the store as it was, and waits for nobody.
-            self._drop()
-            return
-        try:
-            transaction = self._begin()
-            self._trail.finish(transaction)
-            transaction.connection.commit()
-        except (LimenError, OSError):
-            # Nothing is lost that anybody waits for; the rows are durable without it.
-            self._drop()
-            return
+        # Whoever only read leaves the store as it was, and waits for nobody.
+        if self._has_written or self._trail.has_more():
+            # When this fails, nothing is lost that anybody waits for; the rows are durable.
+            _fault_of(self._finish_or_raise)
         self._drop()
+
+    def _finish_or_raise(self) -> None:
+        transaction = self._begin()
+        self._trail.finish(transaction)
+        transaction.connection.commit()
+        self._trail.committed()
 
 
 def _run(job: _Job[Any], transaction: WriteTransaction) -> None:
-    if job.work is None:
-        if job.row is not None:
-            transaction.append(job.row)
+    mark = len(transaction.entries)
+    fault = _fault_of(lambda: _run_or_raise(job, transaction))
+    if fault is None:
         return
-    mark = len(transaction.rows)
-    try:
+    del transaction.entries[mark:]
+    if isinstance(fault, StopIteration):
+        # A future takes none, and whoever waits would wait forever.
+        fault = RuntimeError(f"work raised StopIteration: {cause_of(fault)}")
+    job.fault = fault
+
+
+def _run_or_raise(job: _Job[Any], transaction: WriteTransaction) -> None:
+    if job.work is not None:
         with transaction.connection.savepoint():
             job.result = job.work(transaction)
-    except BaseException as fault:
-        del transaction.rows[mark:]
-        if transaction.connection.is_broken:
-            # The store itself failed: the whole batch ends here, and hears why.
-            raise StoreError(cause_of(fault)) from fault
-        job.fault = fault
+    elif job.row is not None:
+        transaction.append(job.row)
+
+
+def _fault_of(step: Callable[[], None]) -> BaseException | None:
+    """Do a step and return what it raised: the thread outlives everything, and others wait."""
+    try:
+        step()
+    except BaseException as fault:  # noqa: BLE001 - whoever waits gets it, as it is
+        return fault
+    return None
 
 
 def _settle(batch: Sequence[_Job[Any]]) -> None:
@@ -249,13 +287,11 @@ def _tell_all(jobs: Sequence[_Job[Any]]) -> None:
 
 
 def _tell(job: _Job[Any]) -> None:
-    if job.future.cancelled():
-        return
     try:
         if job.fault is None:
             job.future.set_result(job.result)
         else:
             job.future.set_exception(job.fault)
     except (InvalidStateError, asyncio.InvalidStateError):
-        # Whoever waited stopped waiting between the two lines.
+        # Whoever waited has stopped waiting, and what was written stays written.
         return
