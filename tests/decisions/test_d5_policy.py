@@ -454,13 +454,13 @@ def test_the_nul_in_an_id_is_not_its_end(owner: Owner) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Count what goes to Cedar; Cedar still answers."""
     asked: list[object] = []
-    real = cedarpy.is_authorized
+    real = cedarpy.is_authorized_batch
 
     def counted(request: dict[str, Any], *rest: Any) -> cedarpy.AuthzResult:
         asked.append(request)
         return real(request, *rest)
 
-    monkeypatch.setattr(cedarpy, "is_authorized", counted)
+    monkeypatch.setattr(cedarpy, "is_authorized_batch", counted)
     return asked
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any, Required
 from urllib.parse import quote, unquote
@@ -184,13 +185,19 @@ def export_of(view: DeskView, arguments: Mapping[str, Any]) -> PolicyResource | 
 
 
 def _resource(path: str, digest: str, context: Mapping[str, Any]) -> PolicyResource:
-    folders = folders_of(path)
+    outer, related = _folder_entities(path.rpartition("/")[0])
+    return PolicyResource(Entity("Document", path, parents=outer), context, related, digest)
+
+
+@lru_cache(maxsize=1024)
+def _folder_entities(folder: str) -> tuple[tuple[tuple[str, str], ...], tuple[Entity, ...]]:
+    """Return a folder as a parent, and itself with all that hold it as entities."""
     outer: tuple[tuple[str, str], ...] = ()
     related = []
-    for folder in folders:
-        related.append(Entity("Folder", folder, parents=outer))
-        outer = (("Folder", folder),)
-    return PolicyResource(Entity("Document", path, parents=outer), context, tuple(related), digest)
+    for name in folders_of(f"{folder}/x"):
+        related.append(Entity("Folder", name, parents=outer))
+        outer = (("Folder", name),)
+    return outer, tuple(related)
 
 
 def _find_ticket(view: DeskView, ticket_id: str) -> Ticket | None:
