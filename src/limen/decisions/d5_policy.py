@@ -228,8 +228,9 @@ class _Rules:
         return _Outcome(allowed, decided, failed, texts)
 
     def _named(self, reasons: Sequence[str]) -> list[WrittenPolicy]:
-        numbers = sorted([_number(name) for name in reasons])
-        return [self.policies[number] for number in numbers]
+        if len(reasons) == 1:
+            return [self.policies[_number(reasons[0])]]
+        return [self.policies[number] for number in sorted([_number(name) for name in reasons])]
 
     def _put(
         self, asked: cedarpy.PolicySet, caller: Caller, action: str, resource: PolicyResource
@@ -292,7 +293,7 @@ FAILED = re.compile(r"error while evaluating policy `(policy\d+)`: ")
 
 def _number(name: str) -> int:
     # Cedar numbers the policies of a text in the order in which they stand there.
-    return int(name.removeprefix("policy"))
+    return int(name[len("policy") :])
 
 
 def _key(entity: Entity) -> tuple[object, ...]:
