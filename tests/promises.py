@@ -66,6 +66,7 @@ PROMISES = (
     Promise("inclusion-proof", "An entry is proven without any other.", "issue"),
     Promise("kill", "A kill at any point loses nothing that was answered.", "issue"),
     Promise("clean-exit", "Leaving, signals and broken pipes end it cleanly within 2 s.", "issue"),
+    Promise("bounded-memory", "A client that never reads fills no memory.", CASES),
     Promise("bad-lines", "A malformed line gets its error, or is ignored.", WIRE),
     Promise("official-client", "The official client works in every era.", WIRE),
     Promise("wrong-settings", "A wrong setting stops the start with one line.", "issue"),

@@ -243,3 +243,35 @@ def test_a_server_sends_what_was_approved_and_left_while_it_serves(tmp_path: Pat
         child.leave()
         assert child.errors() == ""
     assert len(list((tmp_path / "outgoing").iterdir())) == 1
+
+
+@promise("bounded-memory")
+def test_a_client_that_never_reads_is_held_back_and_fills_no_memory(tmp_path: Path) -> None:
+    with open_desk(tmp_path):
+        pass
+    with serving(tmp_path) as child:
+        child.ask("tools/list")
+        assert child.process.stdin is not None
+        os.set_blocking(child.process.stdin.fileno(), False)
+        line = json.dumps({"jsonrpc": "2.0", "method": "tools/list", "params": {"_meta": META}})
+        held_since = time.monotonic()
+        number, sent_at_last = 0, time.monotonic()
+        until = time.monotonic() + 15
+        rest = b""
+        while time.monotonic() < until and time.monotonic() - sent_at_last < 1:
+            if not rest:
+                number += 1
+                rest = line.replace("{", f'{{"id": "n{number}", ', 1).encode() + b"\n"
+            written = child.process.stdin.write(rest)
+            if written:
+                rest, sent_at_last = rest[written:], time.monotonic()
+            else:
+                time.sleep(0.01)
+        assert time.monotonic() - sent_at_last >= 1, "the client was never held back"
+        assert time.monotonic() - held_since < 15
+        status = Path(f"/proc/{child.process.pid}/status").read_text()
+        assert int(status.partition("VmHWM:")[2].split()[0]) < 150_000
+        answered = 0
+        while answered < number - 1:
+            assert "result" in child.receive()
+            answered += 1

@@ -27,6 +27,10 @@ CHUNK = 64 * 1024
 MAX_IN_FLIGHT = 256
 """Requests answered at once. Beyond that we stop reading, and the pipe holds the client back."""
 
+MAX_UNREAD = 16 * 1024 * 1024
+"""Bytes of answers that may wait for a client that does not read. Beyond that we stop reading too:
+whoever never reads would fill the memory with what costs them nothing."""
+
 GRACE_S = 1.0
 """Seconds that running calls get to finish once input has ended; the whole exit takes under 2 s."""
 
@@ -85,6 +89,10 @@ class StdioServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = threading.Semaphore(MAX_IN_FLIGHT)
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._unread = 0
+        self._lock = threading.Lock()
+        self._has_room = threading.Event()
+        self._has_room.set()
 
     async def serve(self, in_fd: int, out_fd: int) -> None:
         """Answer until input ends, output breaks, or SIGTERM, SIGINT or SIGHUP comes."""
@@ -135,9 +143,10 @@ class StdioServer:
         """Give lines to the event loop, as many at once as there are slots for."""
         batch: list[bytes | TooLong] = []
         for line in lines:
-            if not self._slots.acquire(blocking=False):
+            if not (self._has_room.is_set() and self._slots.acquire(blocking=False)):
                 loop.call_soon_threadsafe(self._take, batch)
                 batch = []
+                self._has_room.wait()
                 self._slots.acquire()
             batch.append(line)
         if batch:
@@ -172,7 +181,9 @@ class StdioServer:
     async def _answer(self, request: Request) -> None:
         try:
             answer = await self._gate.answer(request.call)
-            self._out.put(self._envelope.write(request, answer))
+            line = self._envelope.write(request, answer) + b"\n"
+            self._count_unread(len(line))
+            self._out.put(line)
         finally:
             task = asyncio.current_task()
             if task is not None:
@@ -186,11 +197,22 @@ class StdioServer:
             waiting = memoryview(lines)
             try:
                 while waiting:
-                    waiting = waiting[os.write(out_fd, waiting) :]
+                    written = os.write(out_fd, waiting)
+                    waiting = waiting[written:]
+                    self._count_unread(-written)
             except OSError:
                 # The client is gone: its calls are finished as far as they go, and we end.
                 end()
                 return
+
+    def _count_unread(self, more: int) -> None:
+        # Both threads count here: an answer that waits, and what of it has left.
+        with self._lock:
+            self._unread += more
+            if self._unread > MAX_UNREAD:
+                self._has_room.clear()
+            else:
+                self._has_room.set()
 
     def _gathered(self) -> bytes | None:
         """Return all answers that wait, to leave in one write. None once there will be no more."""
@@ -204,7 +226,7 @@ class StdioServer:
                 self._out.put(None)
                 break
             lines.append(line)
-        return b"".join(one + b"\n" for one in lines)
+        return b"".join(lines)
 
 
 def take_over_stdio() -> tuple[int, int]:
