@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,9 @@ def test_a_variable_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.Monke
         ("LIMEN_BUDGET__CAPACITY", "many", "variable `LIMEN_BUDGET__CAPACITY`: setting `budget"),
         ("LIMEN_LOCAL__ROLES", "staff", "write lists and tables as JSON"),
         ("LIMEN_BUDGET__CAPACTY", "1", "write `budget.capacity`"),
+        ("LIMEN_BUDGTE__CAPACITY", "1", "there is no such setting: write `LIMEN_BUDGET`"),
+        ("LIMEN_NONSENSE", "x", "there is no such setting: write one of `LIMEN_DATA`"),
+        ("LIMEN_BUDGET", "[" * 100_000, "nests too deeply"),
     ],
 )
 def test_a_wrong_variable_is_named(
@@ -93,3 +97,24 @@ def test_where_settings_and_data_are_looked_for(
     monkeypatch.setenv("LIMEN_DATA", str(tmp_path / "data"))
     assert data_dir(None) == tmp_path / "data"
     assert data_dir(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("kind", ["dangling", "loop", "folder", "pipe"])
+def test_settings_that_are_there_but_no_file_are_never_taken_for_none(
+    tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "limen.toml"
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(file if kind == "loop" else tmp_path / "none")
+    with pytest.raises(SettingsError, match="cannot read settings"):
+        load(settings_file(None, tmp_path))
+
+
+def test_absurd_settings_are_told_in_one_line(tmp_path: Path) -> None:
+    assert "nests too deeply" in refused(tmp_path, "a = " + "[" * 5_000)
+    assert "there is no such user" in refused(tmp_path, '[desk]\npolicies = "~nosuchuser/x"\n')
+    assert "a path has no NUL" in refused(tmp_path, '[desk]\npolicies = "a\\u0000b"\n')

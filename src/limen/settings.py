@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
@@ -30,6 +37,19 @@ SECRET = re.compile(r"pass(word|phrase)|secret|token|credential|authorization|ap
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
 """A name that policies, rows and messages can carry as it is."""
+
+
+def _usable(path: Path) -> Path:
+    if "\0" in str(path):
+        raise ValueError("a path has no NUL in it")
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"there is no such user: `{path.parts[0]}`") from error
+
+
+Place = Annotated[Path, AfterValidator(_usable)]
+"""A path of this machine, with `~` written out. A relative one starts from the settings' folder."""
 
 
 class _Part(BaseModel):
@@ -91,7 +111,7 @@ class FolderSettings(_Part):
     """A destination that is a folder of this machine."""
 
     kind: Literal["folder"]
-    path: Path = Field(examples=['path = "outgoing"'])
+    path: Place = Field(examples=['path = "outgoing"'])
     groups: frozenset[Name] = Field(default=frozenset(), examples=['groups = ["partners"]'])
 
 
@@ -105,7 +125,7 @@ class HttpSettings(_Part):
     groups: frozenset[Name] = Field(default=frozenset(), examples=['groups = ["partners"]'])
 
 
-Place = Annotated[FolderSettings | HttpSettings, Field(discriminator="kind")]
+Destination = Annotated[FolderSettings | HttpSettings, Field(discriminator="kind")]
 
 
 class DeskSettings(_Part):
@@ -115,8 +135,8 @@ class DeskSettings(_Part):
     `destinations` there is one, `partner`: the folder `outgoing` in the data folder.
     """
 
-    policies: Path | None = Field(default=None, examples=['policies = "policies/desk"'])
-    destinations: Mapping[Name, Place] | None = Field(
+    policies: Place | None = Field(default=None, examples=['policies = "policies/desk"'])
+    destinations: Mapping[Name, Destination] | None = Field(
         default=None, examples=['partner-inbox = { kind = "folder", path = "outgoing" }']
     )
     approval_expiry_hours: float = Field(
@@ -172,9 +192,10 @@ def settings_file(given: Path | None, data: Path) -> Path | None:
     named = given or os.environ.get("LIMEN_CONFIG")
     if not named:
         usual = data / SETTINGS_FILE
-        return usual if usual.is_file() else None
+        # Fails closed: one that is there but cannot be read must not mean the wide defaults.
+        return usual if os.path.lexists(usual) else None
     file = Path(named).expanduser().absolute()
-    if not file.is_file():
+    if not os.path.lexists(file):
         raise SettingsError(f"cannot read settings `{file}`: file does not exist")
     return file
 
@@ -186,8 +207,11 @@ def load(file: Path | None) -> Settings:
         SettingsError: one line that names the file, the key and what to write instead.
     """
     written = {} if file is None else _written(file)
+    _refuse_unknown_variables()
     try:
         return Settings(**written)
+    except RecursionError as error:
+        raise SettingsError("variables `LIMEN_*`: one nests too deeply") from error
     except SourceError as error:
         raise SettingsError(
             f"variables `LIMEN_*`: {_one_line(error).partition(' from source')[0]}:"
@@ -199,13 +223,27 @@ def load(file: Path | None) -> Settings:
 
 def _written(file: Path) -> dict[str, Any]:
     try:
+        if file.exists() and not file.is_file():
+            raise SettingsError(f"cannot read settings `{file}`: it is not a regular file")
         return tomllib.loads(file.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise SettingsError(f"cannot read settings `{file}`: it nests too deeply") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"cannot read settings `{file}`: {_one_line(error)}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"cannot read settings `{file}`: it is not UTF-8") from error
     except OSError as error:
         raise SettingsError(f"cannot read settings `{file}`: {error.strerror}") from error
+
+
+def _refuse_unknown_variables() -> None:
+    sections = tuple(name.upper() for name in Settings.model_fields)
+    known = ("LIMEN_DATA", "LIMEN_CONFIG", "LIMEN_LOG", *(f"LIMEN_{name}" for name in sections))
+    for variable in sorted(os.environ):
+        if variable.startswith("LIMEN_") and variable.partition("__")[0] not in known:
+            near = difflib.get_close_matches(variable.partition("__")[0], known, n=1, cutoff=0.8)
+            instead = f"`{near[0]}`" if near else "one of " + ", ".join(f"`{one}`" for one in known)
+            raise SettingsError(f"variable `{variable}`: there is no such setting: write {instead}")
 
 
 def _described(error: ValidationError, file: Path | None) -> str:

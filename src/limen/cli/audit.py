@@ -21,7 +21,7 @@ COLUMNS = ("at", "id", "caller", "method", "tool", "decision", "reason", "state"
 
 @app.command("list")
 def list_entries(
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many, newest first.")] = 20,
     decision: Annotated[str | None, typer.Option(help="`allow`, `deny` or `hold`.")] = None,
     tool: Annotated[str | None, typer.Option(help="Calls of one tool.")] = None,
     data: Data = None,
