@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from houses import World, open_desk
+from houses import PARTNER, World, open_desk
 from limen.app import Desk, build_desk
 from limen.errors import ApprovalError
 from limen.servers.desk.tools import export as export_tool
+from limen.settings import Settings
 from promised import promise
 
 EXPORT = {"path": "public/handbook.txt", "destination": "partner"}
@@ -236,3 +237,63 @@ def test_a_kill_between_the_yes_and_the_delivery_loses_nothing(
     assert other.has_something_to_send()
     assert other.drain() == {"delivered": 1}
     assert len(sent(tmp_path)) == 1
+
+
+def repointed(world: World, tmp_path: Path) -> Desk:
+    """Put the desk together again after the owner has changed where `partner` leads."""
+    (tmp_path / "elsewhere").mkdir()
+    return desk_with(world, desk={"destinations": {"partner": ELSEWHERE}})
+
+
+ELSEWHERE = {"kind": "folder", "path": "elsewhere", "groups": ["partners"]}
+
+
+def desk_with(world: World, **settings: Any) -> Desk:
+    return build_desk(replace(world.house, settings=Settings(**settings)))
+
+
+@promise("bound-to-every-byte")
+def test_a_destination_that_leads_elsewhere_ends_what_waits(world: World, tmp_path: Path) -> None:
+    approval_id = asked(world)
+    changed = repointed(world, tmp_path)
+    with pytest.raises(ApprovalError) as caught:
+        changed.review.approve(approval_id, by="boss")
+    assert caught.value.code == "conflict"
+    assert changed.drain() == {}
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@promise("bound-to-every-byte")
+def test_what_was_approved_goes_where_it_was_approved_for_or_nowhere(
+    world: World, tmp_path: Path
+) -> None:
+    desk_of(world).review.approve(asked(world), by="boss")
+    assert repointed(world, tmp_path).drain() == {"failed": 1}
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert sent(tmp_path) == []
+
+
+@promise("bound-to-every-byte")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"local": {"grants": ["desk:read"]}, "desk": {"destinations": PARTNER}},
+        {"local": {"roles": []}, "desk": {"destinations": PARTNER}},
+        {"local": {"id": "another"}, "desk": {"destinations": PARTNER}},
+        {"desk": {"destinations": {"partner": {**PARTNER["partner"], "groups": []}}}},
+    ],
+)
+def test_rights_that_were_taken_away_end_what_waits(
+    world: World, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    approval_id = asked(world)
+    with pytest.raises(ApprovalError) as caught:
+        desk_with(world, **settings).review.approve(approval_id, by="boss")
+    assert caught.value.code == "conflict"
+    assert desk_of(world).drain() == {}
+    assert sent(tmp_path) == []
+
+
+@promise("not-the-requester")
+def test_a_name_in_capitals_is_the_same_person(world: World) -> None:
+    assert refusal(world, asked(world), by="LOCAL") == "own_request"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from limen.backends.native import Native
+from limen.canonical import digest
 from limen.catalogue import Catalogue
 from limen.decisions.d1_audience import Audience, LocalCaller
 from limen.decisions.d2_budget import Budget, TokenBuckets
@@ -287,6 +288,7 @@ def build_desk(house: House) -> Desk:
     if settings.desk.destinations is None:
         _make_folder(house.data / "outgoing")
     groups = {name: where.groups for name, where in found.items()}
+    setups = {name: setup_of(name, where, house.base) for name, where in found.items()}
 
     def view_of(transaction: Transaction | None, caller: str, key: str) -> DeskView:
         connection = (
@@ -294,7 +296,7 @@ def build_desk(house: House) -> Desk:
         )
         tables = DeskTables(connection)
         outbox = OutboxTable(connection)
-        return DeskView(tables, tables, outbox, groups, caller, clock.now(), key)
+        return DeskView(tables, tables, outbox, groups, caller, clock.now(), key, setups)
 
     native = Native(catalogue, policies, view_of, list_resources=documents_page)
     audit = Audit(
@@ -325,11 +327,16 @@ def build_desk(house: House) -> Desk:
             raise LookupError("a held tool names no resource")
         return resource(view_of(transaction, walk.caller.id, ""), walk.arguments)
 
+    def caller_of(caller_id: str) -> Caller | None:
+        local = local_caller(settings)
+        return local if local.id == caller_id else None
+
     review = Review(
         catalogue,
         native,
         resource_in,
-        lambda: policies.status().version,
+        policies,
+        caller_of,
         house.approvals,
         audit,
         house.log.write_with_now,
@@ -363,7 +370,7 @@ def places(settings: Settings, data: Path) -> Mapping[str, FolderSettings | Http
 
 
 def destinations(settings: Settings, data: Path, base: Path) -> dict[str, Any]:
-    """Return what sends to each place, by name.
+    """Return what sends to each place, by the id of its set-up.
 
     Raises:
         SettingsError: a destination cannot be used as it is set up.
@@ -373,18 +380,28 @@ def destinations(settings: Settings, data: Path, base: Path) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for name, where in places(settings, data).items():
+        setup = setup_of(name, where, base)
         if isinstance(where, FolderSettings):
-            found[name] = FolderDestination(base / where.path.expanduser())
+            found[setup] = FolderDestination(base / where.path)
         else:
-            found[name] = HttpDestination(where.url, where.hosts, where.timeout_s)
+            found[setup] = HttpDestination(where.url, where.hosts, where.timeout_s)
     return found
+
+
+def setup_of(name: str, where: FolderSettings | HttpSettings, base: Path) -> str:
+    """Return the id of a destination as it is set up: its name, and a digest of where it leads.
+
+    What a person approved goes there; set up another way, it is another place.
+    """
+    leads_to = str(base / where.path) if isinstance(where, FolderSettings) else where.url
+    return f"{name}@{digest([where.kind, leads_to]).removeprefix('sha-256:')[:16]}"
 
 
 def policy_folder(data: Path, settings: Settings, base: Path, *, make: bool = True) -> Path:
     """Return the folder of the desk's rules; our own is made with the starter rules in it."""
     named = settings.desk.policies
     if named is not None:
-        return base / named.expanduser()
+        return base / named
     folder = data / "policies" / "desk"
     if make and not folder.exists():
         starter = importlib.resources.files("limen.servers.desk") / "starter"

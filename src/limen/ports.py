@@ -130,13 +130,15 @@ class PolicyResource:
     """What a call is about, made from its arguments: the question's resource and its context.
 
     `related` are other entities that the context or the attributes name. `digest` says which
-    state of the resource was looked at (a document's version), for approvals; empty if it has none.
+    state of the resource was looked at (a document's version), and `setup` where the call leads as
+    that is set up (a destination); both are for approvals, and empty where there is nothing to say.
     """
 
     entity: Entity
     context: Mapping[str, Any] = field(default_factory=dict)
     related: tuple[Entity, ...] = ()
     digest: str = ""
+    setup: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Protocol
 from limen.catalogue import Catalogue
 from limen.decisions.d7_audit import Audit
 from limen.errors import ApprovalError
-from limen.ports import Approvals, Clock, PolicyResource, Transaction
-from limen.walk import Backend, Walk
+from limen.ports import Approvals, Clock, Policy, PolicyResource, Transaction
+from limen.walk import NOBODY, Backend, Walk
 from limen.words import Answer, Approval, AuditRow, Call, Caller, Outcome
 
 STEP = "d6_approval"
@@ -41,14 +41,15 @@ class Ruling:
 class Review:
     """Approve or reject calls of one server. Every attempt gets a row, the refused ones too.
 
-    `resource_of` looks up what a call is about in the transaction; `policy_version` is that of
-    the rules in force.
+    `resource_of` looks up what a call is about in the transaction; `caller_of` says what a caller
+    holds now, or None for one who is no more.
     """
 
     catalogue: Catalogue
     backend: Backend
     resource_of: Callable[[Transaction, Walk], PolicyResource | Answer]
-    policy_version: Callable[[], str]
+    policy: Policy
+    caller_of: Callable[[str], Caller | None]
     approvals: Approvals
     audit: Audit
     write: WriteNow
@@ -104,7 +105,7 @@ class Review:
     ) -> ApprovalError | None:
         if approval is None or approval.request.server != self.catalogue.server:
             return ApprovalError("not_found", "there is no such approval")
-        if approval.request.caller == by:
+        if approval.request.caller.casefold() == by.casefold():
             return ApprovalError("own_request", f"`{by}` asked for this: someone else decides it")
         if approval.state != "pending":
             return ApprovalError("decided", f"it is `{approval.state}` already")
@@ -120,7 +121,7 @@ class Review:
         entry = self.catalogue.tools.get(approval.request.tool)
         walk = Walk(
             Call("", self.clock.now(), "cli", "", "limen", "tools/call"),
-            caller=Caller(approval.request.caller, frozenset(), frozenset()),
+            caller=self.caller_of(approval.request.caller) or NOBODY,
             entry=entry,
             arguments=approval.request.arguments,
         )
@@ -145,12 +146,17 @@ class Review:
         request = approval.request
         if walk.entry is None or walk.entry.digest != request.tool_digest:
             return "the tool's definition has changed"
-        if self.policy_version() != request.policy_version:
-            return "the rules have changed"
+        if not walk.entry.visible_to(walk.caller):
+            return "whoever asked may not ask for it any more"
         resource = self.resource_of(transaction, walk)
         if isinstance(resource, Answer) or resource.digest != request.resource_digest:
             return "what it is about has changed"
-        return ""
+        if resource.setup != request.setup:
+            return "where it leads has changed"
+        said = self.policy.decide(walk.caller, walk.entry.action, resource)
+        if said.version != request.policy_version:
+            return "the rules have changed"
+        return "" if said.allowed else "the rules do not allow it any more"
 
     def _row(self, walk: Walk, ruling: Ruling) -> AuditRow:
         approval, refused = ruling.approval, ruling.refused

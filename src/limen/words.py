@@ -165,6 +165,8 @@ class ApprovalRequest:
     policy_version: str
     asked_at: datetime
     expires_at: datetime
+    setup: str = ""
+    """Where it leads as that is set up, such as a destination; empty where it leads nowhere."""
 
 
 @dataclass(frozen=True, slots=True)

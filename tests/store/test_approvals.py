@@ -41,6 +41,7 @@ BOUND = {
     "resource",
     "resource_digest",
     "policy_version",
+    "setup",
 }
 STATES = (
     "pending",

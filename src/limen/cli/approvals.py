@@ -32,7 +32,7 @@ Id = Annotated[str, typer.Argument(help="Id of an approval, such as `ap-01234567
 @app.command("list")
 def list_approvals(
     state: Annotated[str | None, typer.Option(help="Only those in one state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many, newest first.")] = 50,
     data: Data = None,
     config: Config = None,
     as_json: Json = False,
@@ -138,6 +138,7 @@ def _described(approval: Approval) -> dict[str, Any]:
         "arguments": dict(request.arguments),
         "resource": request.resource,
         "resource_digest": request.resource_digest,
+        "setup": request.setup,
         "tool_digest": request.tool_digest,
         "policy_version": request.policy_version,
         "asked_at": request.asked_at.isoformat(),

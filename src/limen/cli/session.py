@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import getpass
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,10 @@ def open_desk(
         yield build_desk(house)
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
+"""What a caller's name can be too, so that no two names look alike."""
+
+
 def person(named: str | None) -> str:
     """Return who gives this command, as the trail will say.
 
@@ -89,9 +94,9 @@ def person(named: str | None) -> str:
         LimenError: nobody was named, and this user has no name.
     """
     if named is not None:
-        # A requester who adds a blank to their name would be someone else to `approvals approve`.
-        if not named or named != named.strip() or not named.isprintable():
-            raise typer.BadParameter("`--as` is a name without blanks around it")
+        # A requester who spells their name another way would be someone else to `approve`.
+        if not NAME.match(named):
+            raise typer.BadParameter("`--as` is 1 to 64 of A-Z, a-z, 0-9, `.`, `_`, `@`, `-`")
         return named
     try:
         return getpass.getuser()

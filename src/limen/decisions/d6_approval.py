@@ -90,6 +90,7 @@ class ApprovalStep:
             policy_version=policy.version,
             asked_at=now,
             expires_at=now + self.expiry,
+            setup=resource.setup,
         )
 
 

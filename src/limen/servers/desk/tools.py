@@ -181,6 +181,7 @@ def export_of(view: DeskView, arguments: Mapping[str, Any]) -> PolicyResource | 
         {"destination": _reference("Destination", name)},
         (*resource.related, destination),
         resource.digest,
+        view.setups.get(name, name),
     )
 
 
@@ -318,7 +319,7 @@ def export(
         return business("not_found", NO_DESTINATION)
     if not view.outbox.queue(
         view.key,
-        destination=destination,
+        destination=view.setups.get(destination, destination),
         name=document.path,
         content=document.content,
         at=view.now,

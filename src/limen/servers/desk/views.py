@@ -7,7 +7,7 @@ imports the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -117,7 +117,8 @@ class Queue(Protocol):
 class DeskView:
     """All that a tool of the desk can see and touch, valid for one call.
 
-    `destinations` maps each destination's name to the groups it is in. `author` is written beside
+    `destinations` maps each destination's name to the groups it is in, and `setups` to the id of
+    the way it is set up now: what is queued goes there, or nowhere. `author` is written beside
     what the call writes, `now` is aware UTC, and `key` names the one delivery that this call may
     queue (the approval's id, empty where there is none).
     """
@@ -129,3 +130,4 @@ class DeskView:
     author: str
     now: datetime
     key: str = ""
+    setups: Mapping[str, str] = field(default_factory=dict)
