@@ -233,6 +233,8 @@ def test_the_trail_holds_digests_and_never_the_arguments(world: World, tmp_path:
     world.ask("docs_update", path="drafts/x.txt", content="x", **{secret: secret})
     world.ask("docs_read", path=f"public/{secret}.txt")
     world.ask("tickets_get", ticket_id=secret)
+    for address in (f"desk://documents/public/{secret}", f"desk://document/{secret}"):
+        run(world.gate.answer(world.call("resources/read", target=address)))
     for body in world.house.audit_reader.all():
         assert secret not in body
     assert world.last()["arguments_digest"].startswith("sha-256:")

@@ -297,3 +297,15 @@ def test_rights_that_were_taken_away_end_what_waits(
 @promise("not-the-requester")
 def test_a_name_in_capitals_is_the_same_person(world: World) -> None:
     assert refusal(world, asked(world), by="LOCAL") == "own_request"
+
+
+def test_a_document_with_a_long_name_arrives_under_a_shorter_one(
+    world: World, tmp_path: Path
+) -> None:
+    path = "drafts/" + "漢" * 96 + ".txt"
+    world.ask("docs_update", path=path, content="long")
+    desk_of(world).review.approve(asked(world, path=path), by="boss")
+    assert desk_of(world).drain() == {"delivered": 1}
+    [name] = sent(tmp_path)
+    assert name.endswith("漢.txt")
+    assert (tmp_path / "outgoing" / name).read_text() == "long"

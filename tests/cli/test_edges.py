@@ -164,3 +164,17 @@ def test_an_interrupted_command_ends_with_130_and_says_nothing(tmp_path: Path) -
         child.send_signal(signal.SIGINT)
         out, errors = child.communicate(timeout=60)
     assert (child.returncode, out, errors) == (130, b"", b"")
+
+
+@pytest.mark.parametrize("name", ["limen.db", "audit.key"])
+@pytest.mark.parametrize("words", [("serve", "desk"), ("doctor",)])
+def test_a_pipe_in_the_data_folder_makes_nobody_wait(
+    tmp_path: Path, name: str, words: tuple[str, ...]
+) -> None:
+    if name == "audit.key":
+        assert limen("desk", "seed", "--data", str(tmp_path)).returncode == 0
+        (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name, 0o600)
+    done = limen(*words, "--data", str(tmp_path), input="")
+    assert done.returncode == 1
+    assert "not a regular file" in done.stdout + done.stderr

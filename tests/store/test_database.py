@@ -174,7 +174,7 @@ def without_a_revision(path: Path) -> None:
         (somebody_elses, "no such table: schema_revision"),
         (without_a_revision, "it has schema revision none, this program has 1"),
         (Path.touch, "no such table: schema_revision"),
-        (Path.mkdir, "unable to open database file"),
+        (Path.mkdir, "it is not a regular file"),
     ],
 )
 def test_a_file_that_is_no_store_is_refused_in_one_line(

@@ -84,6 +84,11 @@ class Audit:
         """Return the row of a call with this outcome."""
         call, entry = walk.call, walk.entry
         name = entry.name if entry is not None else shown(call.target or "", MAX_NAME)
+        asked: Any = call.arguments
+        if call.method == "resources/read":
+            # An address says which document, as an argument does: the row gets its digest alone.
+            name = entry.name if entry is not None else ""
+            asked = call.target
         answer = outcome.answer
         said = answer.result if answer.result is not None else answer.problem
         return AuditRow(
@@ -101,7 +106,7 @@ class Audit:
             step=outcome.step,
             reason=outcome.reason,
             private=shown(outcome.private, MAX_PRIVATE),
-            arguments_digest="" if call.arguments is None else _digest(call.arguments),
+            arguments_digest="" if asked is None else _digest(asked),
             result_digest="" if said is None or state == "started" else _digest_of(answer),
             policies=walk.policy.policies if walk.policy is not None else (),
             approval=outcome.approval or walk.approval,

@@ -211,6 +211,9 @@ class Database:
             raise StoreError(f"it has schema revision {found}, this program has {REVISION}")
 
     def _open(self, mode: str, set_up: Sequence[str]) -> Connection:
+        if self.path.exists() and not self.path.is_file():
+            # Opening a pipe would wait for somebody to write to it.
+            raise StoreError("store failed: it is not a regular file")
         address = f"file:{quote(str(self.path))}?mode={mode}"
         try:
             # The driver's own transactions begin late and end early; ours begin by `begin`.

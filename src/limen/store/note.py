@@ -469,9 +469,13 @@ def _sync_directory(path: Path) -> None:
 
 
 def _read_private(path: Path) -> str:
-    with open(path, "rb") as file:
+    # A pipe in the key's place must not make us wait.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         # Of the open file, not of the path: nobody can swap it in between.
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise NoteError(f"key file is not a regular file: `{path}`")
+        mode = stat.S_IMODE(status.st_mode)
         if mode & 0o077:
             raise NoteError(
                 f"key file can be used by group or others: `{path}` has mode {mode:04o}; "

@@ -159,10 +159,25 @@ def test_a_key_that_means_a_place_is_refused(tmp_path: Path, key: str) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_name_too_long_for_the_disk_is_a_confirmed_failure(tmp_path: Path) -> None:
+def test_a_name_too_long_for_the_disk_is_shortened_and_found_again(tmp_path: Path) -> None:
     folder = FolderDestination(tmp_path)
+    parcel = Parcel(name="public/" + "語" * 96 + ".txt")
+    folder.send(parcel)
+    [name] = os.listdir(tmp_path)
+    assert len(name.encode()) <= 255
+    assert name.endswith("語.txt")
+    assert folder.confirm(parcel) is Arrival.DELIVERED
+
+
+def test_a_file_that_cannot_be_named_is_a_confirmed_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fails)
     with pytest.raises(DeliveryError, match="file cannot be named") as caught:
-        folder.send(Parcel(name="public/" + "語" * 100))
+        FolderDestination(tmp_path).send(Parcel(key="k1"))
     assert caught.value.confirmed
     assert os.listdir(tmp_path) == []
 

@@ -21,6 +21,10 @@ from limen.errors import DeliveryError, SettingsError
 SAFE_KEY = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 
 
+MAX_FILE_NAME = 255
+"""Bytes. What the file systems of Linux and macOS take."""
+
+
 class Item(Protocol):
     """One delivery. `name` is the document's path, `content_digest` is `sha-256:` and hex."""
 
@@ -200,7 +204,14 @@ def _file_name(item: Item) -> str:
     # Fails closed: the key becomes part of a file name, so it may hold nothing that means a place.
     if not SAFE_KEY.match(item.key):
         raise DeliveryError("key does not fit a file name", confirmed=True)
-    return f"{item.key}-{item.name.rpartition('/')[2]}"
+    name = item.name.rpartition("/")[2]
+    room = MAX_FILE_NAME - len(item.key) - 1
+    if len(name.encode()) > room:
+        # Cut in the middle, so that it still ends as what it is.
+        ending = Path(name).suffix[:16]
+        kept = name.encode()[: room - len(ending.encode())]
+        name = kept.decode(errors="ignore") + ending
+    return f"{item.key}-{name}"
 
 
 def _opened_folder(folder: Path) -> int:
