@@ -18,7 +18,7 @@ from limen.gate import COUNTED, FAULT, UNRECORDED, WALKS, Row
 from limen.store.audit import connection_of
 from limen.store.desk import DeskTables
 from limen.walk import Walk
-from limen.words import Answer, Effect, Passed, Refused, Verdict, business
+from limen.words import Effect, Passed, Refused, Verdict, business
 from promised import promise
 
 Text = Annotated[str, Field(description="Any text.")]
@@ -291,7 +291,12 @@ def acting(acts: Acts, world: list[World]) -> list[Any]:
         """Return what JSON has no word for."""
         return {"ok": object()}
 
-    return [act, wait, break_, break_writing, unspeakable]
+    @tool(scope="own:x", title="Too large")
+    def too_large(view: Any, *, text: Text) -> dict[str, Any]:
+        """Return an integer that no JSON library of ours spells."""
+        return {"ok": True, "number": 2**70}
+
+    return [act, wait, break_, break_writing, unspeakable, too_large]
 
 
 @pytest.fixture
@@ -363,9 +368,10 @@ def test_a_write_that_breaks_is_undone_and_recorded(own: tuple[World, Acts]) -> 
     assert world.house.tables().read_document("drafts/x.txt") is None
 
 
-def test_a_result_that_is_not_json_is_a_fault(own: tuple[World, Acts]) -> None:
+@pytest.mark.parametrize("name", ["unspeakable", "too_large"])
+def test_a_result_that_is_not_json_is_a_fault(own: tuple[World, Acts], name: str) -> None:
     world, _ = own
-    assert world.ask("unspeakable", text="x") == FAULT
+    assert world.ask(name, text="x") == FAULT
     [entry] = world.entries()
     assert entry["reason"] == "fault"
 
@@ -386,5 +392,3 @@ def test_a_step_that_passes_says_nothing(world: World) -> None:
     walk = Walk(world.call(target="docs_read", arguments={"path": "public/handbook.txt"}))
     for name in DECISIONS:
         assert run(getattr(world.row, name).decide(walk)) == Passed()
-    assert isinstance(world.native.act, object)
-    assert Answer() != FAULT

@@ -103,7 +103,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
         shutil.which("mount") is None
         or subprocess.run([*mount, f"size={size}", "none", folder], check=False).returncode
     ):
-        pytest.skip("a small disk cannot be mounted here")
+        pytest.skip("no small disk can be mounted here: run as root with Debian's `mount`")
 
     def change(option: str) -> None:
         subprocess.run([*mount, f"remount,{option}", folder], check=True)

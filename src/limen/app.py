@@ -224,6 +224,11 @@ class Desk:
         outbox = OutboxReader(self.house.reader.database)
         return bool(outbox.keys_in("queued") or outbox.keys_in("sending"))
 
+    def why_not_sent(self, approval_id: str) -> str:
+        """Return what became of what an approval queued, in words; empty if it queued nothing."""
+        item = OutboxReader(self.house.reader.database).find(approval_id)
+        return "" if item is None else item.detail
+
     def _change(self, key: str, from_state: str, to_state: str, detail: str) -> bool:
         """Move an item of the outbox on, its approval too, in one transaction with the row."""
         now = self.house.clock.now()

@@ -45,7 +45,7 @@ class Entry:
     """One tool, prompt or resource template, as the gate knows it.
 
     `name` is the tool's or prompt's name or the template's address. `scope` must be granted for
-    the entry to exist for a caller. `action` is what policy calls it. `cost` is in budget units.
+    the entry to exist for a caller. `action` is what policy calls it.
     """
 
     kind: Kind
@@ -60,7 +60,6 @@ class Entry:
     idempotent: bool
     open_world: bool
     open_arguments: bool
-    cost: int
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     body: Callable[..., Any]
@@ -99,7 +98,6 @@ def tool(
     idempotent: bool = False,
     open_world: bool = False,
     open_arguments: bool = False,
-    cost: int = 1,
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Entry]:
     """Enter a function as a tool.
@@ -140,7 +138,6 @@ def tool(
             idempotent=idempotent or effect is Effect.READ,
             open_world=open_world,
             open_arguments=open_arguments,
-            cost=cost,
             input_schema=_input_schema(tool_name, body, open_arguments=open_arguments),
             output_schema=_output_schema(tool_name, body),
             body=body,
@@ -214,7 +211,6 @@ def _reading(
             idempotent=True,
             open_world=False,
             open_arguments=False,
-            cost=1,
             input_schema=_input_schema(entry_name, body, open_arguments=False),
             output_schema=None,
             body=body,

@@ -154,6 +154,10 @@ class PolicyAnswer:
     errors: tuple[str, ...] = ()
 
 
+May = Callable[[str, PolicyResource], bool]
+"""Tell whether the owner's rules allow the present caller an action on a resource."""
+
+
 class Policy(Protocol):
     """Answer from the owner's rules. Default: no."""
 

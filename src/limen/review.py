@@ -1,7 +1,8 @@
 """A person's decision about a call that is held: the other end of D6.
 
 What was asked for is compared again, in the transaction that carries it out: the tool, the state
-of what it is about, the rules, the time. Anything that differs ends the approval as `conflict`.
+of what it is about, where it leads, the rules, the time; and the rules are asked again whether its
+caller still may. Anything that differs ends the approval as `conflict`.
 """
 
 from __future__ import annotations

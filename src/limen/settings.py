@@ -48,7 +48,7 @@ def _usable(path: Path) -> Path:
         raise ValueError(f"there is no such user: `{path.parts[0]}`") from error
 
 
-Place = Annotated[Path, AfterValidator(_usable)]
+OwnPath = Annotated[Path, AfterValidator(_usable)]
 """A path of this machine, with `~` written out. A relative one starts from the settings' folder."""
 
 
@@ -64,7 +64,6 @@ class Local(_Part):
     grants: frozenset[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*:[a-z][a-z0-9_.-]*$")]] = (
         Field(
             default=frozenset({"desk:read", "desk:write", "desk:export"}),
-            strict=False,
             examples=['grants = ["desk:read", "desk:write"]'],
         )
     )
@@ -111,7 +110,7 @@ class FolderSettings(_Part):
     """A destination that is a folder of this machine."""
 
     kind: Literal["folder"]
-    path: Place = Field(examples=['path = "outgoing"'])
+    path: OwnPath = Field(examples=['path = "outgoing"'])
     groups: frozenset[Name] = Field(default=frozenset(), examples=['groups = ["partners"]'])
 
 
@@ -135,7 +134,7 @@ class DeskSettings(_Part):
     `destinations` there is one, `partner`: the folder `outgoing` in the data folder.
     """
 
-    policies: Place | None = Field(default=None, examples=['policies = "policies/desk"'])
+    policies: OwnPath | None = Field(default=None, examples=['policies = "policies/desk"'])
     destinations: Mapping[Name, Destination] | None = Field(
         default=None, examples=['partner-inbox = { kind = "folder", path = "outgoing" }']
     )

@@ -70,6 +70,18 @@ def test_an_export_waits_and_is_sent_once_after_a_person_approves(data: Path) ->
     assert len(list((data / "outgoing").iterdir())) == 1
 
 
+def test_a_delivery_that_fails_says_why(data: Path) -> None:
+    export = ("call", "desk", "export", "path=public/handbook.txt", "destination=partner")
+    approval = said_json(data, *export, expected=1)["result"]["structuredContent"]["approval"]
+    outgoing = data / "outgoing"
+    outgoing.rmdir()
+    outgoing.write_text("no folder")
+    lines = said(data, "approvals", "approve", approval, "--as", "boss", expected=1).splitlines()
+    assert lines[1] == f"failed: {approval}"
+    assert lines[2].startswith("because: ")
+    assert "folder" in lines[2]
+
+
 def test_the_requester_cannot_approve_and_a_rejection_reaches_the_caller(data: Path) -> None:
     export = ("call", "desk", "export", "path=public/handbook.txt", "destination=partner")
     approval = said_json(data, *export, expected=1)["result"]["structuredContent"]["approval"]

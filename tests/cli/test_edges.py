@@ -152,6 +152,21 @@ def test_doctor_fails_where_the_data_folder_is_a_file(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["outgoing", "outbox.lock", "policies/desk", "limen.db"])
+def test_doctor_fails_where_serving_would(tmp_path: Path, name: str) -> None:
+    (tmp_path / "policies").mkdir()
+    place = tmp_path / name
+    if name == "outbox.lock":
+        place.mkdir()
+    elif name == "outgoing":
+        place.write_text("no folder")
+    else:
+        place.symlink_to(tmp_path / "nowhere" / "else")
+    done = limen("doctor", "--json", "--data", str(tmp_path))
+    assert done.returncode == 1, done.stdout
+    assert [one for one in json.loads(done.stdout) if one["state"] == "fail"]
+
+
 def test_an_interrupted_command_ends_with_130_and_says_nothing(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

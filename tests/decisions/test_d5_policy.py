@@ -161,7 +161,6 @@ def entry(resource: ResourceOf | None = None) -> Entry:
         idempotent=True,
         open_world=False,
         open_arguments=False,
-        cost=1,
         input_schema={},
         output_schema=None,
         body=print,

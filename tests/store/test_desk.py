@@ -9,7 +9,7 @@ from limen.canonical import digest_bytes
 from limen.errors import StoreError
 from limen.servers.desk.views import Documents, Tickets
 from limen.store.database import Connection, Database
-from limen.store.desk import DeskTables, Document, ListedTicket, Ticket, TicketNote
+from limen.store.desk import DeskTables, Document, Ticket, TicketNote
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
@@ -145,13 +145,4 @@ def test_a_taken_ticket_id_changes_nothing(tables: DeskTables) -> None:
     assert not tables.add_ticket(
         "T-1", subject="Window", status="closed", assignee=None, requester="bob"
     )
-    assert tables.list_tickets("", 10) == [ListedTicket("T-1", "Door", "open", "ann", None)]
-
-
-def test_tickets_are_listed_in_pages(tables: DeskTables) -> None:
-    for number in (3, 1, 2):
-        tables.add_ticket(
-            f"T-{number}", subject="Door", status="open", assignee=None, requester=None
-        )
-    assert [t.id for t in tables.list_tickets("", 2)] == ["T-1", "T-2"]
-    assert [t.id for t in tables.list_tickets("T-2", 2)] == ["T-3"]
+    assert tables.get_ticket("T-1") == Ticket("T-1", "Door", "open", "ann", None, ())

@@ -9,12 +9,10 @@ from limen.store.merkle import (
     EMPTY_ROOT,
     Frontier,
     MerkleError,
-    consistency_proof,
     inclusion_proof,
     leaf_hash,
     node_hash,
     root_of,
-    verify_consistency,
     verify_inclusion,
 )
 
@@ -82,15 +80,6 @@ def naive_path(index: int, leaves: Sequence[bytes]) -> list[bytes]:
     return [*naive_path(index - k, leaves[k:]), naive_root(leaves[:k])]
 
 
-def naive_subproof(size: int, leaves: Sequence[bytes], *, whole: bool) -> list[bytes]:
-    if size == len(leaves):
-        return [] if whole else [naive_root(leaves)]
-    k = split(len(leaves))
-    if size <= k:
-        return [*naive_subproof(size, leaves[:k], whole=whole), naive_root(leaves[k:])]
-    return [*naive_subproof(size - k, leaves[k:], whole=False), naive_root(leaves[:k])]
-
-
 def test_the_published_vectors_hold_at_every_size() -> None:
     leaves = [leaf_hash(entry) for entry in ENTRIES]
     frontier = Frontier()
@@ -127,19 +116,6 @@ def test_every_inclusion_proof_is_the_one_of_the_definition_and_holds(size: int)
         verify_inclusion(leaf, index, size, hashes, expected_root=root)
 
 
-@pytest.mark.parametrize("size", range(1, 36))
-def test_every_consistency_proof_is_the_one_of_the_definition_and_holds(size: int) -> None:
-    leaves = some_leaves(size)
-    root = naive_root(leaves)
-    for old_size in range(1, size + 1):
-        hashes = consistency_proof(leaves, old_size)
-        assert hashes == naive_subproof(old_size, leaves, whole=True)
-        old_root = naive_root(leaves[:old_size])
-        verify_consistency(
-            old_size, size, hashes, expected_old_root=old_root, expected_new_root=root
-        )
-
-
 @given(sizes, st.data())
 def test_proofs_hold_at_larger_sizes_too(size: int, draw: st.DataObject) -> None:
     leaves = some_leaves(size)
@@ -147,13 +123,6 @@ def test_proofs_hold_at_larger_sizes_too(size: int, draw: st.DataObject) -> None
     index = draw.draw(st.integers(0, size - 1))
     hashes = inclusion_proof(leaves, index)
     verify_inclusion(leaves[index], index, size, hashes, expected_root=root)
-    verify_consistency(
-        index,
-        size,
-        consistency_proof(leaves, index),
-        expected_old_root=root_of(leaves[:index]),
-        expected_new_root=root,
-    )
 
 
 @given(sizes, st.data())
@@ -182,54 +151,6 @@ def test_an_inclusion_proof_holds_for_no_other_leaf_index_or_hash(
     for leaf, claimed_index, claimed_hashes in wrong:
         with pytest.raises(MerkleError):
             verify_inclusion(leaf, claimed_index, size, claimed_hashes, expected_root=root)
-
-
-@given(st.integers(2, 300), st.data())
-def test_a_consistency_proof_does_not_hold_for_a_rewritten_past(
-    size: int, draw: st.DataObject
-) -> None:
-    leaves = some_leaves(size)
-    old_size = draw.draw(st.integers(1, size - 1))
-    old_root, root = root_of(leaves[:old_size]), root_of(leaves)
-    rewritten = [*leaves]
-    rewritten[draw.draw(st.integers(0, old_size - 1))] = leaf_hash(b"another")
-    honest = consistency_proof(leaves, old_size)
-    wrong = [
-        (consistency_proof(rewritten, old_size), old_root, root_of(rewritten)),
-        (honest, old_root, root_of(rewritten)),
-        (honest, root_of(rewritten[:old_size]), root),
-        (honest[:-1], old_root, root),
-        ([*honest, root], old_root, root),
-    ]
-    for hashes, claimed_old, claimed_new in wrong:
-        with pytest.raises(MerkleError):
-            verify_consistency(
-                old_size, size, hashes, expected_old_root=claimed_old, expected_new_root=claimed_new
-            )
-
-
-def test_equal_sizes_are_consistent_only_with_equal_roots_and_no_hash() -> None:
-    def between(old: bytes, new: bytes, hashes: list[bytes]) -> None:
-        verify_consistency(3, 3, hashes, expected_old_root=old, expected_new_root=new)
-
-    between(ROOTS[2], ROOTS[2], [])
-    with pytest.raises(MerkleError, match="one size has two roots"):
-        between(ROOTS[2], ROOTS[3], [])
-    with pytest.raises(MerkleError, match="too many hashes"):
-        between(ROOTS[2], ROOTS[2], [ROOTS[0]])
-
-
-def test_everything_extends_the_empty_tree_and_nothing_a_false_one() -> None:
-    verify_consistency(0, 3, [], expected_old_root=EMPTY_ROOT, expected_new_root=ROOTS[2])
-    with pytest.raises(MerkleError, match="size `0` has another root"):
-        verify_consistency(0, 3, [], expected_old_root=ROOTS[0], expected_new_root=ROOTS[2])
-
-
-def test_a_log_never_shrinks() -> None:
-    with pytest.raises(MerkleError, match="goes from size `4` to `3`"):
-        verify_consistency(4, 3, [], expected_old_root=ROOTS[3], expected_new_root=ROOTS[2])
-    with pytest.raises(MerkleError, match="no tree of size `4` in one of 3 leaves"):
-        consistency_proof(some_leaves(3), 4)
 
 
 def test_there_is_no_proof_for_a_leaf_that_is_not_there() -> None:

@@ -108,12 +108,10 @@ def test_no_other_move_exists(database: Database, from_state: str, to_state: str
         mark(database, "unheard-of", from_state, to_state)
 
 
-def test_keys_come_first_queued_first_and_the_list_newest_first(database: Database) -> None:
+def test_keys_come_first_queued_first(database: Database) -> None:
     queue(database, "k2", NOON)
     queue(database, "k3", LATER)
     queue(database, "k1", LATER)
     mark(database, "k2", "queued", "sending")
     assert OutboxReader(database).keys_in("queued") == ["k1", "k3"]
     assert OutboxReader(database).keys_in("sending") == ["k2"]
-    with database.writing() as connection:
-        assert [item.key for item in OutboxTable(connection).newest(2)] == ["k3", "k1"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,6 +152,31 @@ def test_a_signal_ends_it_within_two_seconds_with_all_written_down(
 
 
 @promise("clean-exit")
+def test_a_signal_under_a_flood_loses_no_answer_that_has_a_row(tmp_path: Path) -> None:
+    with open_desk(tmp_path):
+        pass
+    before = count_rows(tmp_path)
+    with serving(tmp_path, LIMEN_BUDGET__CAPACITY="1000000") as child:
+        child.ask("tools/list")
+
+        def flood() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    child.request("tools/call", READ)
+
+        flooding = threading.Thread(target=flood)
+        flooding.start()
+        answered = sum(child.receive() is not None for _ in range(200))
+        child.process.send_signal(signal.SIGTERM)
+        while child.receive() is not None:
+            answered += 1
+        assert child.process.wait(10) == 0
+        flooding.join(10)
+    assert answered > 200
+    assert count_rows(tmp_path) == before + answered
+
+
+@promise("clean-exit")
 def test_input_that_ends_in_the_middle_of_calls_loses_none(tmp_path: Path) -> None:
     with open_desk(tmp_path):
         pass
@@ -266,7 +294,7 @@ def test_a_client_that_never_reads_is_held_back_and_fills_no_memory(tmp_path: Pa
             if written:
                 rest, sent_at_last = rest[written:], time.monotonic()
             else:
-                time.sleep(0.01)
+                select.select([], [child.process.stdin], [], 0.1)
         assert time.monotonic() - sent_at_last >= 1, "the client was never held back"
         assert time.monotonic() - held_since < 15
         status = Path(f"/proc/{child.process.pid}/status").read_text()

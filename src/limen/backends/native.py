@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from limen.catalogue import Catalogue, Entry
-from limen.ports import Page, Policy, PolicyResource, Transaction
+from limen.ports import May, Page, Policy, Transaction
 from limen.walk import Walk
 from limen.words import INVALID_PARAMS, Answer, Caller, Problem, as_problem
-
-May = Callable[[str, PolicyResource], bool]
-"""Tell whether the owner's rules allow the present caller an action on a resource."""
 
 BAD_CURSOR = Answer(problem=Problem(INVALID_PARAMS, "cursor is not one that this server gave"))
 

@@ -93,8 +93,10 @@ def approve(
         # Whatever else waits in the outbox is sent with it.
         desk.drain()
         approval = _find(desk.house, approval_id)
+        why = desk.why_not_sent(approval_id)
     typer.echo(f"{approval.state}: {approval_id}")
     if approval.state not in ("approved", "delivered"):
+        typer.echo(f"because: {clean(why)}")
         raise typer.Exit(1)
 
 

@@ -63,7 +63,7 @@ def _look(data: Path | None, config: Path | None) -> Iterator[Seen]:
     yield _look_at_disk(folder)
     yield from _look_at_rules(folder, settings, base)
     yield from _look_at_destinations(folder, settings, base)
-    if not (folder / STORE_FILE).exists():
+    if not os.path.lexists(folder / STORE_FILE):
         yield Seen("store", "warn", "there is none yet; `limen serve desk` makes it")
         return
     yield from _look_at_store(folder)
@@ -92,7 +92,7 @@ def _look_at_rules(folder: Path, settings: Settings, base: Path) -> Iterator[See
     from limen.decisions.d5_policy import CedarPolicies
 
     rules = policy_folder(folder, settings, base, make=False)
-    if not rules.exists() and settings.desk.policies is None:
+    if not os.path.lexists(rules) and settings.desk.policies is None:
         yield Seen("rules", "warn", "there are none yet; `limen serve desk` writes starter rules")
         return
     try:
@@ -108,7 +108,7 @@ def _look_at_rules(folder: Path, settings: Settings, base: Path) -> Iterator[See
 
 
 def _look_at_destinations(folder: Path, settings: Settings, base: Path) -> Iterator[Seen]:
-    from limen.app import destinations, places
+    from limen.app import LOCK_FILE, destinations, places
     from limen.settings import FolderSettings
 
     try:
@@ -117,10 +117,16 @@ def _look_at_destinations(folder: Path, settings: Settings, base: Path) -> Itera
         yield Seen("destinations", "fail", str(error))
         return
     for name, where in places(settings, folder).items():
-        if isinstance(where, FolderSettings) and not (base / where.path).is_dir():
-            yield Seen("destinations", "warn", f"`{name}`: make the folder `{base / where.path}`")
-        else:
+        path = base / where.path if isinstance(where, FolderSettings) else None
+        if path is None or path.is_dir():
             yield Seen("destinations", "ok", f"`{name}`")
+        elif os.path.lexists(path):
+            yield Seen("destinations", "fail", f"`{name}`: `{path}` is no folder")
+        else:
+            yield Seen("destinations", "warn", f"`{name}`: make the folder `{path}`")
+    lock = folder / LOCK_FILE
+    if os.path.lexists(lock) and not lock.is_file():
+        yield Seen("destinations", "fail", f"`{lock}` is no file: remove it")
 
 
 def _look_at_store(folder: Path) -> Iterator[Seen]:

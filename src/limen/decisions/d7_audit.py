@@ -6,13 +6,12 @@ holds digests of arguments and result, never the arguments, unless the owner lis
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from limen.canonical import canonical, digest_bytes
+from limen.canonical import canonical, digest, digest_bytes
 from limen.ports import AuditLog, Clock, Transaction
 from limen.walk import Walk
 from limen.words import Answer, AuditRow, Outcome, State
@@ -106,7 +105,7 @@ class Audit:
             step=outcome.step,
             reason=outcome.reason,
             private=shown(outcome.private, MAX_PRIVATE),
-            arguments_digest="" if asked is None else _digest(asked),
+            arguments_digest="" if asked is None else _digest_of_any(asked),
             result_digest="" if said is None or state == "started" else _digest_of(answer),
             policies=walk.policy.policies if walk.policy is not None else (),
             approval=outcome.approval or walk.approval,
@@ -138,16 +137,17 @@ def _short(value: Any) -> Any:
 
 
 def _digest_of(answer: Answer) -> str:
+    # A result without JSON form is a fault here, while the call can still be refused.
     if answer.result is not None:
-        return _digest(answer.result)
+        return digest(answer.result)
     problem = answer.problem
-    return "" if problem is None else _digest([problem.code, problem.message, problem.data])
+    return "" if problem is None else digest([problem.code, problem.message, problem.data])
 
 
-def _digest(value: Any) -> str:
+def _digest_of_any(value: Any) -> str:
     try:
         return digest_bytes(canonical(value))
     except TypeError:
         # Integers beyond 64 bits, which only a call that is refused can have.
         spelled = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return "sha-256:" + hashlib.sha256(spelled.encode()).hexdigest()
+        return digest_bytes(spelled.encode())

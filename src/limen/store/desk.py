@@ -48,17 +48,6 @@ class TicketNote:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedTicket:
-    """One ticket, without its notes. `assignee` and `requester` are caller ids."""
-
-    id: str
-    subject: str
-    status: str
-    assignee: str | None
-    requester: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Ticket:
     """One ticket with its notes, oldest first. `assignee` and `requester` are caller ids."""
 
@@ -180,15 +169,6 @@ class DeskTables:
                 for note in notes
             ),
         )
-
-    def list_tickets(self, after: str, limit: int) -> list[ListedTicket]:
-        """Return up to `limit` tickets whose id follows `after`, in the order of the id as text."""
-        rows = self.connection.all(
-            "SELECT * FROM ticket WHERE id > :after ORDER BY id LIMIT :limit",
-            after=after,
-            limit=limit,
-        )
-        return [ListedTicket(*row) for row in rows]
 
     def add_ticket(
         self,

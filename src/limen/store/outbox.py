@@ -99,13 +99,6 @@ class OutboxTable:
         )
         return [row["key"] for row in rows]
 
-    def newest(self, limit: int) -> list[OutboxItem]:
-        """Return up to `limit` items, those queued last before the others."""
-        rows = self.connection.all(
-            "SELECT key FROM outbox ORDER BY queued_at DESC, key DESC LIMIT :limit", limit=limit
-        )
-        return [item for row in rows if (item := self.find(row["key"])) is not None]
-
 
 @dataclass(frozen=True, slots=True)
 class OutboxReader:

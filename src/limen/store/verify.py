@@ -7,10 +7,10 @@ What is compared, in the order of the log, so that the first bad thing is the on
     each published    the same, for notes that the owner kept elsewhere
     the head          the same, and its frontier; nothing lies beyond it
 
-Who can write the file but lacks the signing key is always found out. Who has the key too can sign
-another history: only a published checkpoint shows that, and the interval it gives then starts no
-better than the key is. A trail with nothing in it at all is
-good, so a wiped one is found out by a published checkpoint alone.
+Who can write the file but lacks the signing key can change no row unseen, but can cut the trail
+back to a checkpoint that it holds, or wipe it: an empty trail is good. Who has the key too can sign
+another history, and then the interval it gives starts no better than the key is. Only a published
+checkpoint shows either.
 """
 
 from __future__ import annotations

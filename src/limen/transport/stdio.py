@@ -90,6 +90,7 @@ class StdioServer:
         self._slots = threading.Semaphore(MAX_IN_FLIGHT)
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._unread = 0
+        self._ended = False
         self._lock = threading.Lock()
         self._has_room = threading.Event()
         self._has_room.set()
@@ -114,6 +115,8 @@ class StdioServer:
         reader.start()
         writer.start()
         await ended.wait()
+        # From here on: what was read and not begun is never begun, so it has no row and no answer.
+        self._ended = True
         await self._finish()
         self._out.put(None)
         await asyncio.to_thread(writer.join, LAST_WORDS_S)
@@ -153,6 +156,8 @@ class StdioServer:
             loop.call_soon_threadsafe(self._take, batch)
 
     def _take(self, batch: list[bytes | TooLong]) -> None:
+        if self._ended:
+            return
         for line in batch:
             if isinstance(line, TooLong):
                 self._start(self._envelope.too_long(line.size, self._max_message))

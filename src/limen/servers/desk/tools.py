@@ -17,9 +17,9 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from limen.catalogue import Catalogue, prompt, resource_template, tool
-from limen.ports import Entity, Page, PolicyResource
+from limen.ports import Entity, May, Page, PolicyResource
 from limen.servers.desk.paths import folders_of, why_not_canonical
-from limen.servers.desk.views import DeskView, ListedDocument, May, Ticket
+from limen.servers.desk.views import DeskView, ListedDocument, Ticket
 from limen.words import INVALID_PARAMS, Answer, Effect, Problem, business
 
 READ = "desk:read"

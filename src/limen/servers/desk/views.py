@@ -6,15 +6,10 @@ imports the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
-
-from limen.ports import PolicyResource
-
-May = Callable[[str, PolicyResource], bool]
-"""Tell whether the owner's rules allow the present caller an action on a resource."""
 
 
 class ListedDocument(Protocol):
