@@ -307,7 +307,7 @@ def test_an_export_without_an_approval_is_a_fault(view: DeskView, connection: Co
     bare = replace(view, key="")
     with pytest.raises(LookupError, match="no approval id in the view"):
         tools.export.body(bare, path="public/handbook.txt", destination="archive")
-    assert OutboxTable(connection).newest(10) == []
+    assert OutboxTable(connection).keys_in("queued") == []
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_an_export_of_nothing_or_to_nowhere_is_not_found(
 ) -> None:
     answer = tools.export.body(view, path=path, destination=destination)
     assert code_of(answer) == "not_found"
-    assert OutboxTable(connection).newest(10) == []
+    assert OutboxTable(connection).keys_in("queued") == []
 
 
 # Documents as resources
