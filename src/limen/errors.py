@@ -14,6 +14,19 @@ A refusal is a value (`words.Refused`); an exception is a fault, and a fault ins
     ├── NoteError              a key, a note, a checkpoint or a proof is not what it should be
     ├── VerifyError            a copy of the trail cannot be looked at
     ├── ApprovalError          an approval cannot be decided as asked
+    ├── ResourceError          a resource is no address that a token can name
+    ├── IssuerError            an issuer cannot be trusted as set up
+    ├── KeysError              the keys of an issuer cannot be had
+    ├── UpstreamError          a source does not answer as it should
+    │   ├── SourceDownError    no usable answer came
+    │   │   └── NoAnswerError  no answer came at all
+    │   ├── SourceThrottledError   it asked us to come back later, or we hold back ourselves
+    │   ├── SourceChangedError     its answer has another form than the one we read
+    │   ├── WrongHostError         it is set up under an address that it has left
+    │   ├── UnknownSeriesError     it has no such series
+    │   ├── RejectedError          it did not take the question
+    │   ├── NotCoveredError        a recording does not hold what was asked
+    │   └── DamagedFileError       a file of ours is not what its index says
     └── DeliveryError          a destination did not take what it was sent
 """
 

@@ -64,6 +64,21 @@ TABLES = (
     )
     """,
     "CREATE INDEX approval_by_state ON approval (state)",
+    # Opaque tokens by their SHA-256 in hex. `scopes` and `roles` are JSON lists, sorted.
+    """
+    CREATE TABLE token (
+        digest TEXT PRIMARY KEY,
+        caller TEXT NOT NULL,
+        scopes TEXT NOT NULL,
+        roles TEXT NOT NULL,
+        resource TEXT NOT NULL,
+        label TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        expires_at TEXT NOT NULL,
+        revoked_at TEXT
+    )
+    """,
+    "CREATE INDEX token_by_caller ON token (caller)",
     # What was approved and has to leave the house. `key` is the approval's id: one delivery each.
     """
     CREATE TABLE outbox (
