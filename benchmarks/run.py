@@ -25,7 +25,7 @@ from typing import Any
 
 from limen.app import SystemClock, desk_schema, open_house
 from limen.decisions.d1_audience import Audience, LocalCaller
-from limen.decisions.d2_budget import Budget, TokenBuckets
+from limen.decisions.d2_budget import Budget, FairBudget
 from limen.decisions.d3_reach import Reach
 from limen.decisions.d4_shape import Limits, Shape
 from limen.decisions.d5_policy import CedarPolicies, PolicyStep
@@ -97,7 +97,7 @@ def decisions() -> Iterator[Figure]:
             raise SystemExit("these are not 10 policies")
         steps = [
             Audience(LocalCaller(Caller("local", frozenset({"staff"}), catalogue.scopes()))),
-            Budget(TokenBuckets(10**9, 0, clock)),
+            Budget(FairBudget(10**9, 0, ["local"], clock)),
             Reach(catalogue),
             Shape.of(catalogue, Limits()),
             PolicyStep(policies, lambda: facts),

@@ -14,7 +14,7 @@ from limen.app import Desk, House, build_desk, new_call_id, open_house
 from limen.backends.native import Native
 from limen.catalogue import Catalogue, Entry
 from limen.decisions.d1_audience import Audience, LocalCaller
-from limen.decisions.d2_budget import Budget, TokenBuckets
+from limen.decisions.d2_budget import Budget, FairBudget
 from limen.decisions.d3_reach import Reach
 from limen.decisions.d4_shape import Limits, Shape
 from limen.decisions.d5_policy import PolicyStep
@@ -127,7 +127,7 @@ def open_gate(data: Path, entries: Iterable[Entry], **caller: Any) -> Iterator[W
         native = Native(catalogue, AllowAll(), lambda transaction, caller, key: transaction)
         row = Row(
             Audience(LocalCaller(who)),
-            Budget(TokenBuckets(1_000, 0, clock)),
+            Budget(FairBudget(1_000, 0, [who.id], clock, reserve_fraction=1)),
             Reach(catalogue),
             Shape.of(catalogue, Limits()),
             PolicyStep(AllowAll(), lambda: None),

@@ -17,7 +17,7 @@ from limen.backends.native import Native
 from limen.canonical import digest
 from limen.catalogue import Catalogue
 from limen.decisions.d1_audience import Audience, LocalCaller
-from limen.decisions.d2_budget import Budget, TokenBuckets
+from limen.decisions.d2_budget import Budget, FairBudget
 from limen.decisions.d3_reach import Reach
 from limen.decisions.d4_shape import Limits, Shape
 from limen.decisions.d5_policy import CedarPolicies, PolicyStep
@@ -313,7 +313,15 @@ def build_desk(house: House) -> Desk:
     )
     row = Row(
         Audience(LocalCaller(local_caller(settings))),
-        Budget(TokenBuckets(settings.budget.capacity, settings.budget.refill_per_second, clock)),
+        Budget(
+            FairBudget(
+                settings.budget.capacity,
+                settings.budget.refill_per_second,
+                [local_caller(settings).id],
+                clock,
+                reserve_fraction=1,
+            )
+        ),
         Reach(catalogue),
         Shape.of(catalogue, Limits()),
         PolicyStep(policies, lambda: view_of(None, "", "")),

@@ -7,6 +7,7 @@ resources/read        d1 d2 d3 d4 d5    d7
 completion/complete   d1 d2 d3 d4       d7
 lists                 d1    d3          d7   counted, unless the owner wants a row each
 initialize, ping …    d1                d7   counted, like lists
+a notification        d1                d7   counted: it asks for nothing
 anything else         d1 d2             d7   malformed, or no method that we know
 """
 
@@ -72,6 +73,8 @@ WALKS: Mapping[str, tuple[str, ...]] = {
     "initialize": ("d1_audience",),
     "server/discover": ("d1_audience",),
     "ping": ("d1_audience",),
+    "notification": ("d1_audience",),
+    "subscriptions/listen": ("d1_audience", "d2_budget"),
 }
 """Which steps a method walks before its work is done. All end at d7_audit."""
 
@@ -79,6 +82,12 @@ ANYTHING_ELSE = ("d1_audience", "d2_budget")
 
 COUNTED = frozenset(method for method, steps in WALKS.items() if "d2_budget" not in steps)
 """Methods that cost nothing and are counted, not written down one by one."""
+
+UNAVAILABLE = Answer(
+    problem=Problem(INTERNAL_ERROR, "nobody can say who calls just now: try again later"),
+    code="unavailable",
+)
+"""What a fault in d1_audience answers: that the caller may be good is all that is known."""
 
 FAULT = Answer(problem=Problem(INTERNAL_ERROR, "the call could not be completed"))
 UNRECORDED = Answer(
@@ -110,7 +119,8 @@ class Gate:
             except Exception as fault:  # Fails closed: the one place where a fault ends as a no.
                 log.error("fault in %s of %s: %s", walk.step, call.method, _kind(fault))
                 log.debug("fault in %s", walk.step, exc_info=fault)
-                refused = Outcome("deny", walk.step, "fault", FAULT, _kind(fault))
+                public = UNAVAILABLE if walk.step == "d1_audience" else FAULT
+                refused = Outcome("deny", walk.step, "fault", public, _kind(fault))
                 return await self._row.d7_audit.write(walk, refused)
         except AuditError as error:
             log.error("call refused: %s", error)

@@ -22,11 +22,22 @@ class Clock(Protocol):
         """Return seconds that never go back, from an arbitrary start."""
 
 
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """Nobody vouches for a caller: the `reason` is `missing_token` or `invalid_token`.
+
+    `private` says why, and never leaves the audit row.
+    """
+
+    reason: str
+    private: str
+
+
 class CallerReader(Protocol):
     """Say who makes a call, from what the transport itself knows."""
 
-    async def caller_of(self, call: Call) -> Caller | None:
-        """Return the caller, or None when nobody vouches for one."""
+    async def caller_of(self, call: Call) -> Caller | Nobody:
+        """Return the caller, or why nobody vouches for one."""
 
 
 @dataclass(frozen=True, slots=True)

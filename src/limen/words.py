@@ -22,7 +22,11 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+HEADER_MISMATCH = -32020
 UNSUPPORTED_PROTOCOL_VERSION = -32022
+UNAUTHENTICATED = 40100
+"""JSON-RPC code outside the reserved range: nobody vouches for the caller, as in HTTP 401."""
+
 OVER_BUDGET = 42900
 """JSON-RPC code outside the reserved range: what a method other than `tools/call` answers when
 the caller's budget is spent. It reminds of HTTP 429."""
@@ -75,7 +79,10 @@ class Call:
     `id` is ours and names the audit row; the JSON-RPC id stays with the transport.
     `target` is the tool's or prompt's name or the resource's address, None where the method has
     none. `arguments` is any JSON value, exactly as parsed; `duplicates` are the keys that came
-    twice inside it, as dotted paths. `received_at` is aware UTC.
+    twice inside it, as dotted paths. `received_at` is aware UTC. `credential` is the bearer token,
+    and `mirrored` the `Mcp-Param-*` headers by lower-case name with all their values, None where
+    the transport or the revision has none. `wire` belongs to the transport and to a backend that
+    speaks it too; no decision looks at it.
     """
 
     id: str
@@ -90,6 +97,9 @@ class Call:
     duplicates: tuple[str, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     flaw: Flaw | None = None
+    credential: str | None = field(default=None, repr=False)
+    mirrored: Mapping[str, tuple[str, ...]] | None = None
+    wire: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +107,13 @@ class Answer:
     """What the caller gets: a result or a problem, never both.
 
     `code` is what the row says of it when it is not simply fine: a business error such as
-    `not_found`, or None.
+    `not_found`, or None. `wire` is the transport's, as in `Call`.
     """
 
     result: Mapping[str, Any] | None = None
     problem: Problem | None = None
     code: str | None = None
+    wire: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

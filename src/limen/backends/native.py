@@ -50,7 +50,9 @@ class Native:
             return self._resources(walk)
         if method.endswith("/list"):
             return self._list(walk)
-        return Answer(result=self._about() if method != "ping" else {})
+        if method in ("initialize", "server/discover"):
+            return Answer(result=self._about())
+        return Answer(result={})
 
     def act(self, walk: Walk, transaction: Transaction, key: str) -> Answer:
         """Do the work of a tool inside the transaction that writes its row."""

@@ -16,8 +16,9 @@ import jsonschema_rs
 
 from limen.catalogue import Catalogue, Entry, matches
 from limen.errors import CatalogueError
+from limen.mirror import Mirrored, mirrored_by
 from limen.walk import Walk
-from limen.words import INVALID_PARAMS, Answer, Passed, Problem, Refused, Verdict
+from limen.words import HEADER_MISMATCH, INVALID_PARAMS, Answer, Passed, Problem, Refused, Verdict
 
 STEP = "d4_shape"
 
@@ -75,6 +76,8 @@ class Shape:
 
     limits: Limits
     compiled: Mapping[tuple[str, str], Compiled]
+    mirrored: Mapping[str, tuple[Mirrored, ...]]
+    """By tool: the arguments that a header has to repeat."""
 
     @classmethod
     def of(cls, catalogue: Catalogue, limits: Limits) -> Shape:
@@ -85,7 +88,11 @@ class Shape:
         """
         shelves = (catalogue.tools, catalogue.prompts, catalogue.resources)
         entries = [entry for shelf in shelves for entry in shelf.values()]
-        return cls(limits, {(entry.kind, entry.name): _compiled(entry) for entry in entries})
+        return cls(
+            limits,
+            {(entry.kind, entry.name): _compiled(entry) for entry in entries},
+            {tool.name: _mirrored(tool) for tool in catalogue.tools.values()},
+        )
 
     async def decide(self, walk: Walk) -> Verdict:
         """Pass with `walk.arguments` set when the arguments fit; else say the first reason."""
@@ -105,6 +112,11 @@ class Shape:
             flaw = self.compiled[entry.kind, entry.name].first_flaw(arguments)
             if flaw is not None:
                 return _no(flaw.reason, flaw.public, f"by `{flaw.rule}` of the schema")
+        if call.mirrored is not None and call.method == "tools/call":
+            for mirrored in self.mirrored[walk.entered().name]:
+                if (said := mirrored.flaw(arguments, call.mirrored)) is not None:
+                    problem = Problem(HEADER_MISMATCH, said)
+                    return Refused(STEP, "header_mismatch", Answer(problem=problem), said)
         walk.arguments = arguments
         return Passed()
 
@@ -226,6 +238,13 @@ def _compiled(entry: Entry) -> Compiled:
         return compile_schema(entry.input_schema)
     except CatalogueError as error:
         raise CatalogueError(f"{entry.kind} `{entry.name}`: {error}") from error
+
+
+def _mirrored(tool: Entry) -> tuple[Mirrored, ...]:
+    try:
+        return mirrored_by(tool.input_schema)
+    except CatalogueError as error:
+        raise CatalogueError(f"tool `{tool.name}`: {error}") from error
 
 
 class _Integer:
