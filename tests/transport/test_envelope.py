@@ -21,6 +21,7 @@ from limen.transport.envelope import (
     VERSION_KEY,
     Cancel,
     Envelope,
+    Ignored,
     Request,
     Session,
 )
@@ -206,19 +207,22 @@ def test_ping_is_answered_before_initialize() -> None:
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("kind", "message"),
     [
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "method": "notifications/made_up", "params": 7},
-        {"jsonrpc": "2.0", "method": "notifications/cancelled"},
-        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": None}},
-        {"method": "tools/call"},
-        {"jsonrpc": "2.0", "id": 1, "result": {}},
-        {"jsonrpc": "2.0", "id": {}, "error": {"code": 1, "message": "x"}},
+        ("notification", {"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        ("notification", {"jsonrpc": "2.0", "method": "notifications/made_up", "params": 7}),
+        ("notification", {"jsonrpc": "2.0", "method": "notifications/cancelled"}),
+        (
+            "notification",
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": None}},
+        ),
+        ("malformed", {"method": "tools/call"}),
+        ("response", {"jsonrpc": "2.0", "id": 1, "result": {}}),
+        ("response", {"jsonrpc": "2.0", "id": {}, "error": {"code": 1, "message": "x"}}),
     ],
 )
-def test_other_notifications_and_responses_are_ignored(message: Any) -> None:
-    assert read(message) is None
+def test_other_notifications_and_responses_are_ignored(kind: Any, message: Any) -> None:
+    assert read(message) == Ignored(kind)
 
 
 @pytest.mark.parametrize("request_id", [0, 7, "0", "a"])

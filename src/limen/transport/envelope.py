@@ -4,21 +4,23 @@ Both protocol eras. A modern request (2026-07-28) describes itself in `params._m
 relies on the `initialize` of its session. Nothing here decides: what is wrong with a message is
 carried along as a `Flaw`, so that it is charged and written down like every other call.
 
-Source: MCP specification, revisions 2026-07-28, 2025-11-25 and 2025-06-18; JSON-RPC 2.0.
+Source: MCP specification, revisions 2026-07-28 to 2025-03-26; JSON-RPC 2.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from limen.decisions.d7_audit import shown
+from limen.mirror import PREFIX, decoded
 from limen.ports import Clock
 from limen.strict_json import NotJsonError, read
 from limen.words import (
+    HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -36,12 +38,20 @@ LEGACY = ("2025-11-25", "2025-06-18")
 
 SUPPORTED = (MODERN, *LEGACY)
 
+OLDEST = "2025-03-26"
+"""Legacy too, over HTTP alone: a request that names no revision is taken for one of it. It has
+batches, and no structured results."""
+
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 
-MODERN_ONLY = frozenset({"server/discover"})
+LISTEN = "subscriptions/listen"
+NAMED = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""Methods whose `Mcp-Name` header repeats the name or the address."""
+
+MODERN_ONLY = frozenset({"server/discover", LISTEN})
 LEGACY_ONLY = frozenset({"initialize", "ping"})
 
 CACHED_MS = {
@@ -61,7 +71,12 @@ MAX_CLIENT = 128
 MAX_ID = 2**63
 """Beyond it no JSON library of ours spells an integer id back exactly."""
 
+MAX_BATCH = 50
+"""Messages in one batch of the revision that has batches."""
+
 RequestId = str | int
+Headers = Mapping[str, Sequence[str]]
+"""Of an HTTP request: all values of each, by lower-case name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +102,14 @@ class Session:
     client: str = ""
 
 
-Message = Request | Cancel | None
-"""None is what the specification says to ignore: other notifications, and responses."""
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """What the specification says to ignore: a notification, a response, or one that is neither."""
+
+    kind: Literal["notification", "response", "malformed"]
+
+
+Message = Request | Cancel | Ignored
 
 
 class _FlawedError(Exception):
@@ -109,11 +130,26 @@ class _Draft:
     arguments: Any = None
     duplicates: tuple[str, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
+    credential: str | None = None
+    mirrored: Mapping[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a message came from: its session, and the HTTP request around it if there is one."""
+
+    session: Session
+    headers: Headers | None
+    credential: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Read messages and write answers for one server. `transport` is what the rows say."""
+    """Read messages and write answers for one server. `transport` is what the rows say.
+
+    `legacy` are the revisions with `initialize` that it speaks, newest first; `listens` says
+    whether it can keep a stream of notices open.
+    """
 
     server: str
     title: str
@@ -121,24 +157,71 @@ class Envelope:
     transport: str
     clock: Clock
     new_id: Callable[[], str]
+    legacy: tuple[str, ...] = LEGACY
+    listens: bool = False
 
     def read(self, raw: bytes, session: Session) -> Message:
         """Return what a message is. Never raises: a message that is none is a flawed request."""
-        draft = _Draft()
-        try:
-            message = _message(raw, draft)
-            if message is None or "id" not in message:
-                return None if message is None else _notice(message)
-            _fill(draft, message, session)
-        except _FlawedError as error:
-            return Request(draft.id, self._call(draft, len(raw), error.flaw))
-        return Request(draft.id, self._call(draft, len(raw), None))
+        message = self.read_all(raw, session)
+        return self._batch(len(raw), None) if isinstance(message, list) else message
 
-    def too_long(self, size: int, limit: int) -> Request:
+    def read_all(
+        self,
+        raw: bytes,
+        session: Session,
+        headers: Headers | None = None,
+        credential: str | None = None,
+    ) -> Message | list[Message]:
+        """Return a message, or the messages of a batch where the revision of the session has them.
+
+        `headers` are those of the HTTP request that it came in: what they repeat has to agree. The
+        messages of a batch count the bytes of all of it.
+        """
+        origin = _Origin(session, headers, credential)
+        try:
+            parsed = read(raw)
+        except NotJsonError as error:
+            flaw = Flaw("not_json", Problem(PARSE_ERROR, str(error)))
+            return self.flawed(flaw, len(raw), credential)
+        if not isinstance(parsed.value, list):
+            return self._one(parsed.value, parsed.duplicates, len(raw), origin)
+        if session.revision != OLDEST or not 0 < len(parsed.value) <= MAX_BATCH:
+            return self._batch(len(raw), credential)
+        return [
+            self._one(value, _under(number, parsed.duplicates), len(raw), origin)
+            for number, value in enumerate(parsed.value)
+        ]
+
+    def _batch(self, size: int, credential: str | None) -> Request:
+        flaw = _invalid("message is a batch: send one JSON object").flaw
+        return self.flawed(flaw, size, credential)
+
+    def _one(self, value: Any, duplicates: Sequence[str], size: int, origin: _Origin) -> Message:
+        draft = _Draft(credential=origin.credential)
+        try:
+            message = _message(value, duplicates, draft)
+            if isinstance(message, Ignored):
+                return message
+            if "id" not in message:
+                return _notice(message)
+            _fill(draft, message, origin, self)
+        except _FlawedError as error:
+            return Request(draft.id, self._call(draft, size, error.flaw))
+        return Request(draft.id, self._call(draft, size, None))
+
+    def flawed(self, flaw: Flaw, size: int, credential: str | None = None) -> Request:
+        """Return the request that a message is which cannot be read at all."""
+        return Request(None, self._call(_Draft(credential=credential), size, flaw))
+
+    def too_long(self, size: int, limit: int, credential: str | None = None) -> Request:
         """Return the flawed request that a message beyond the limit is, its text unread."""
         text = f"message has more than {limit} bytes"
-        flaw = Flaw("too_long", Problem(INVALID_REQUEST, text))
-        return Request(None, self._call(_Draft(), size, flaw))
+        return self.flawed(Flaw("too_long", Problem(INVALID_REQUEST, text)), size, credential)
+
+    def notification(self, revision: str, credential: str | None) -> Request:
+        """Return what a message that wants no answer is to the gate: only its caller matters."""
+        draft = _Draft(revision=revision, method="notification", credential=credential)
+        return Request(None, self._call(draft, 0, None))
 
     def refuse(self, request: Request, reason: str, message: str) -> Request:
         """Return the request with a flaw that a reader of one message cannot know of.
@@ -175,16 +258,20 @@ class Envelope:
             duplicates=draft.duplicates,
             params=draft.params,
             flaw=flaw,
+            credential=draft.credential,
+            mirrored=draft.mirrored,
         )
 
     def _result(self, call: Call, answer: Answer) -> dict[str, Any]:
         result = dict(answer.result or {})
         if call.method == "tools/call":
-            result = _tool_result(answer)
+            result = _tool_result(answer, structured=call.revision != OLDEST)
         elif call.method == "initialize":
             result = {"protocolVersion": call.revision, "serverInfo": self._about(), **result}
         elif call.method == "server/discover":
-            result = {"supportedVersions": SUPPORTED, **result}
+            result = {"supportedVersions": (MODERN, *self.legacy), **result}
+        elif call.method == "tools/list" and call.revision == OLDEST:
+            result = _without_output_schemas(result)
         if call.revision == MODERN:
             result["resultType"] = "complete"
             result["_meta"] = {SERVER_KEY: self._about()}
@@ -198,32 +285,42 @@ class Envelope:
         return {"name": f"limen-{self.server}", "title": self.title, "version": self.version}
 
 
-def _tool_result(answer: Answer) -> dict[str, Any]:
+def _tool_result(answer: Answer, *, structured: bool) -> dict[str, Any]:
     spelled = orjson.dumps(answer.result)
-    return {
-        "content": [{"type": "text", "text": spelled.decode()}],
-        "structuredContent": orjson.Fragment(spelled),
-        # A business no is an ordinary result; this one asks the model to come back later.
-        "isError": answer.code == "over_budget",
-    }
+    result: dict[str, Any] = {"content": [{"type": "text", "text": spelled.decode()}]}
+    if structured:
+        result["structuredContent"] = orjson.Fragment(spelled)
+    # A business no is an ordinary result; this one asks the model to come back later.
+    result["isError"] = answer.code == "over_budget"
+    return result
 
 
-def _message(raw: bytes, draft: _Draft) -> dict[str, Any] | None:
-    """Return a request or a notification, or None for what is to be ignored. Sets `draft.id`."""
-    try:
-        parsed = read(raw)
-    except NotJsonError as error:
-        raise _FlawedError("not_json", PARSE_ERROR, str(error)) from error
-    message = parsed.value
+def _without_output_schemas(result: Mapping[str, Any]) -> dict[str, Any]:
+    tools = [
+        {key: value for key, value in tool.items() if key != "outputSchema"}
+        for tool in result.get("tools", ())
+    ]
+    return {**result, "tools": tools}
+
+
+def _under(number: int, duplicates: Sequence[str]) -> list[str]:
+    """Return the places of keys that came twice in one message of a batch, from there on."""
+    prefix = f"{number}."
+    return [place[len(prefix) :] for place in duplicates if place.startswith(prefix)]
+
+
+def _message(message: Any, duplicates: Sequence[str], draft: _Draft) -> dict[str, Any] | Ignored:
+    """Return a request or a notification, or what is to be ignored. Sets `draft.id`."""
     if not isinstance(message, dict):
-        kind = "a batch" if isinstance(message, list) else "not an object"
-        raise _invalid(f"message is {kind}: send one JSON object")
+        raise _invalid("message is not an object: send one JSON object")
     is_response = "method" not in message and ("result" in message or "error" in message)
     is_notification = isinstance(message.get("method"), str) and "id" not in message
-    outside = [path for path in parsed.duplicates if not path.startswith(_ARGUMENTS)]
+    outside = [path for path in duplicates if not path.startswith(_ARGUMENTS)]
     is_well_formed = message.get("jsonrpc") == "2.0" and not outside
-    if is_response or (is_notification and not is_well_formed):
-        return None
+    if is_response:
+        return Ignored("response")
+    if is_notification and not is_well_formed:
+        return Ignored("malformed")
     if "id" in message and "id" not in outside:
         draft.id = _id(message["id"])
     if outside:
@@ -233,7 +330,7 @@ def _message(raw: bytes, draft: _Draft) -> dict[str, Any] | None:
     if not isinstance(message.get("method"), str):
         raise _invalid("message has no `method` that is a string")
     draft.method = message["method"]
-    draft.duplicates = tuple(path[len(_ARGUMENTS) :] for path in parsed.duplicates)
+    draft.duplicates = tuple(path[len(_ARGUMENTS) :] for path in duplicates)
     return message
 
 
@@ -247,16 +344,18 @@ def _id(value: Any) -> RequestId:
     raise _FlawedError("invalid_id", INVALID_REQUEST, "`id` must be a string or an integer")
 
 
-def _notice(message: Mapping[str, Any]) -> Cancel | None:
+def _notice(message: Mapping[str, Any]) -> Cancel | Ignored:
     params = message.get("params")
-    if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
-        return None
-    request_id = params.get("requestId")
-    return Cancel(request_id) if isinstance(request_id, str) or type(request_id) is int else None
+    if message["method"] == "notifications/cancelled" and isinstance(params, dict):
+        request_id = params.get("requestId")
+        if isinstance(request_id, str) or type(request_id) is int:
+            return Cancel(request_id)
+    return Ignored("notification")
 
 
-def _fill(draft: _Draft, message: Mapping[str, Any], session: Session) -> None:
+def _fill(draft: _Draft, message: Mapping[str, Any], origin: _Origin, envelope: Envelope) -> None:
     """Read a request into its draft, and take note of an `initialize`."""
+    session, headers = origin.session, origin.headers
     params = message.get("params", {})
     if not isinstance(params, dict):
         raise _params("`params` must be an object")
@@ -265,21 +364,47 @@ def _fill(draft: _Draft, message: Mapping[str, Any], session: Session) -> None:
     if not isinstance(meta, dict):
         raise _params("`_meta` must be an object")
     if VERSION_KEY in meta:
+        if headers is not None:
+            _refuse_other_version(headers, meta[VERSION_KEY])
         _fill_modern(draft, meta)
     elif draft.method == "initialize":
-        _initialize(draft, params, session)
+        _initialize(draft, params, session, envelope.legacy)
     elif session.revision:
         draft.revision, draft.client = session.revision, session.client
     elif draft.method != "ping":
         raise _params(f"`_meta` has no `{VERSION_KEY}`, and no `initialize` came before")
     wrong_era = LEGACY_ONLY if draft.revision == MODERN else MODERN_ONLY
-    if draft.method in wrong_era:
+    if draft.method in wrong_era or (draft.method == LISTEN and not envelope.listens):
         raise _FlawedError(
             "unknown_method", METHOD_NOT_FOUND, "this server has no such method in this revision"
         )
     shape = _SHAPES.get(draft.method)
     if shape is not None:
         shape(draft, params)
+    if headers is not None and draft.revision == MODERN:
+        _refuse_other_headers(headers, draft)
+        draft.mirrored = {
+            name: tuple(values) for name, values in headers.items() if name.startswith(PREFIX)
+        }
+
+
+def _refuse_other_version(headers: Headers, version: Any) -> None:
+    if list(headers.get("mcp-protocol-version", ())) != [version]:
+        raise _mismatch("mcp-protocol-version")
+
+
+def _refuse_other_headers(headers: Headers, draft: _Draft) -> None:
+    if list(headers.get("mcp-method", ())) != [draft.method]:
+        raise _mismatch("mcp-method")
+    if draft.method in NAMED:
+        names = headers.get("mcp-name", ())
+        if len(names) != 1 or decoded(names[0]) != draft.target:
+            raise _mismatch("mcp-name")
+
+
+def _mismatch(header: str) -> _FlawedError:
+    text = f"header `{header}` is missing, came twice or does not match the body"
+    return _FlawedError("header_mismatch", HEADER_MISMATCH, text)
 
 
 def _fill_modern(draft: _Draft, meta: Mapping[str, Any]) -> None:
@@ -299,7 +424,9 @@ def _fill_modern(draft: _Draft, meta: Mapping[str, Any]) -> None:
         raise _params(f"`_meta` has no `{CAPABILITIES_KEY}` that is an object")
 
 
-def _initialize(draft: _Draft, params: Mapping[str, Any], session: Session) -> None:
+def _initialize(
+    draft: _Draft, params: Mapping[str, Any], session: Session, legacy: tuple[str, ...]
+) -> None:
     asked = params.get("protocolVersion")
     if not isinstance(asked, str):
         raise _params("`protocolVersion` must be a string")
@@ -307,7 +434,7 @@ def _initialize(draft: _Draft, params: Mapping[str, Any], session: Session) -> N
         raise _params("`capabilities` must be an object")
     if session.revision:
         raise _FlawedError("initialized_twice", INVALID_REQUEST, "`initialize` came before")
-    session.revision = draft.revision = asked if asked in LEGACY else LEGACY[0]
+    session.revision = draft.revision = asked if asked in legacy else legacy[0]
     session.client = draft.client = _client(params.get("clientInfo"))
 
 
