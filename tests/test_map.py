@@ -24,7 +24,7 @@ FLOORS = (
     {"decisions", "backends", "servers", "store"},
     {"walk"},
     {"catalogue"},
-    {"tokens", "upstream"},
+    {"answers", "tokens", "upstream"},
     {"ports", "mirror"},
     {"words", "errors", "settings", "canonical", "strict_json", "version"},
 )

@@ -9,7 +9,7 @@ The map, from the top down; a room imports only what is below it:
     decisions  backends  servers  store     the seven; what does the work; what is served; tables
     walk                                    what one request gathers on its way
     catalogue                               what a tool is, and how one is entered
-    tokens  upstream                        bearer tokens; fetching politely
+    answers  tokens  upstream               papers; bearer tokens; fetching politely
     ports  mirror                           what the rooms need of the world; mirrored headers
     words  errors  settings  canonical  strict_json  version
 

@@ -334,9 +334,42 @@ def _output_schema(name: str, body: Callable[..., Any]) -> dict[str, Any] | None
         schema: dict[str, Any] = TypeAdapter(returned).json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise CatalogueError(f"`{name}` returns what no JSON Schema describes: {error}") from error
+    variants = schema.get("anyOf")
+    if variants is not None and all(_is_object(one, schema) for one in variants):
+        # The specification wants it said at the root, though each variant says it too.
+        schema = {"type": "object", **schema}
     if schema.get("type") != "object":
         raise CatalogueError(f"`{name}` returns no JSON object: structured answers are objects")
+    _refuse_without_papers(name, schema)
     return schema
+
+
+def _is_object(schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+    reference = schema.get("$ref", "")
+    if reference:
+        schema = root["$defs"][reference.removeprefix("#/$defs/")]
+    return schema.get("type") == "object"
+
+
+def _refuse_without_papers(name: str, node: Any) -> None:
+    """Refuse a result that has observations without their coverage, or a coverage of nothing."""
+    if isinstance(node, list):
+        for inner in node:
+            _refuse_without_papers(name, inner)
+    if not isinstance(node, Mapping):
+        return
+    properties = node.get("properties")
+    if isinstance(properties, Mapping):
+        promised = "coverage" in properties and "coverage" in node.get("required", ())
+        if "observations" in properties and not promised:
+            raise CatalogueError(
+                f"`{name}` returns `observations` without a `coverage` that is always there:"
+                " a number says nothing about what did not come"
+            )
+        if "coverage" in properties and "observations" not in properties:
+            raise CatalogueError(f"`{name}` returns a `coverage` of no `observations`")
+    for inner in node.values():
+        _refuse_without_papers(name, inner)
 
 
 def _without_answer(returned: Any) -> Any:

@@ -17,6 +17,8 @@ A refusal is a value (`words.Refused`); an exception is a fault, and a fault ins
     ├── ResourceError          a resource is no address that a token can name
     ├── IssuerError            an issuer cannot be trusted as set up
     ├── KeysError              the keys of an issuer cannot be had
+    ├── CalendarError          a calendar file cannot be used, or does not know a day
+    ├── CoverageError          no certificate can be made for a window
     ├── UpstreamError          a source does not answer as it should
     │   ├── SourceDownError    no usable answer came
     │   │   └── NoAnswerError  no answer came at all
