@@ -1,4 +1,4 @@
-"""What the rooms need of the world, as protocols. `app.py` says who keeps each of them."""
+"""What the rooms need of the world, as protocols. `app` says who keeps each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composition: who keeps each port. The only file that names a concrete store."""
+"""Composition: who keeps each port. The only room that names a concrete store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.resources
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from limen.backends.native import Native
 from limen.canonical import digest
 from limen.catalogue import Catalogue
 from limen.decisions.d1_audience import Audience, LocalCaller
-from limen.decisions.d2_budget import Budget, FairBudget
+from limen.decisions.d2_budget import Budget, FairBudget, Quotas
 from limen.decisions.d3_reach import Reach
 from limen.decisions.d4_shape import Limits, Shape
 from limen.decisions.d5_policy import CedarPolicies, PolicyStep
@@ -25,7 +25,7 @@ from limen.decisions.d6_approval import ApprovalStep
 from limen.decisions.d7_audit import Audit
 from limen.errors import LimenError, SettingsError, StoreError
 from limen.gate import Gate, Row
-from limen.ports import Clock, Entity, PolicyResource, Transaction
+from limen.ports import CallerReader, Clock, Entity, Ledger, PolicyResource, Transaction
 from limen.review import Review
 from limen.servers.desk.tools import desk_catalogue, documents_page
 from limen.servers.desk.views import DeskView
@@ -36,12 +36,16 @@ from limen.store.database import Database, Reader, ReadOnlyDatabase
 from limen.store.desk import DeskTables
 from limen.store.note import NoteSigner
 from limen.store.outbox import OutboxReader, OutboxTable
+from limen.store.tokens import TokenTable
 from limen.store.writer import Writer
 from limen.version import __version__
 from limen.walk import Walk
 from limen.words import Answer, Approval, AuditRow, Caller
 
 LOCK_FILE = "outbox.lock"
+
+
+NOBODY_ELSE: Mapping[str, Caller] = {}
 
 
 class SystemClock:
@@ -103,6 +107,22 @@ class House:
     def find_approval(self, approval_id: str) -> Approval | None:
         """Return an approval, or None."""
         return ApprovalTable(self.reader.connection()).find(approval_id)
+
+    def caller_of_tokens(self, caller_id: str) -> Caller | None:
+        """Return a caller with all that the good tokens of ours grant them, or None."""
+        now = self.clock.now()
+        good = [
+            token
+            for token in TokenTable(self.reader.connection()).list(1_000, caller_id)
+            if token.revoked_at is None and token.expires_at > now
+        ]
+        if not good:
+            return None
+        return Caller(
+            caller_id,
+            frozenset(role for token in good for role in token.roles),
+            frozenset(scope for token in good for scope in token.scopes),
+        )
 
     def tables(self) -> DeskTables:
         """Return the desk's tables for reading."""
@@ -167,6 +187,28 @@ def open_house(
         yield house
     finally:
         house.close()
+
+
+@dataclass(frozen=True)
+class Door:
+    """How callers come in: who vouches for them, and what they may spend."""
+
+    callers: CallerReader
+    budget: Ledger
+    quotas: Quotas | None = None
+    weights: Mapping[str, int] = field(default_factory=dict)
+
+
+def local_door(settings: Settings, clock: Clock) -> Door:
+    """Return the door of a stdio server: one caller, who has all of the budget."""
+    caller = local_caller(settings)
+    budget = settings.budget
+    return Door(
+        LocalCaller(caller),
+        FairBudget(
+            budget.capacity, budget.refill_per_second, [caller.id], clock, reserve_fraction=1
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -271,14 +313,19 @@ class Desk:
         )
 
 
-def build_desk(house: House) -> Desk:
-    """Put the desk together.
+def build_desk(
+    house: House, door: Door | None = None, known: Mapping[str, Caller] = NOBODY_ELSE
+) -> Desk:
+    """Put the desk together, by default for the one caller over stdio.
+
+    `known` are callers whose rights do not come from the settings or from a token of ours.
 
     Raises:
         PolicyError: a rule cannot be used.
         SettingsError: a setting names what is not there.
     """
     settings, clock = house.settings, house.clock
+    door = door or local_door(settings, clock)
     catalogue = desk_catalogue(__version__)
     policies = CedarPolicies.load(
         policy_folder(house.data, settings, house.base),
@@ -312,16 +359,8 @@ def build_desk(house: House) -> Desk:
         rows_for_lists=settings.audit.rows_for_lists,
     )
     row = Row(
-        Audience(LocalCaller(local_caller(settings))),
-        Budget(
-            FairBudget(
-                settings.budget.capacity,
-                settings.budget.refill_per_second,
-                [local_caller(settings).id],
-                clock,
-                reserve_fraction=1,
-            )
-        ),
+        Audience(door.callers),
+        Budget(door.budget, door.quotas, door.weights, catalogue),
         Reach(catalogue),
         Shape.of(catalogue, Limits()),
         PolicyStep(policies, lambda: view_of(None, "", "")),
@@ -342,7 +381,9 @@ def build_desk(house: House) -> Desk:
 
     def caller_of(caller_id: str) -> Caller | None:
         local = local_caller(settings)
-        return local if local.id == caller_id else None
+        if local.id == caller_id:
+            return local
+        return known.get(caller_id) or house.caller_of_tokens(caller_id)
 
     review = Review(
         catalogue,
@@ -466,8 +507,8 @@ def kept_fields(settings: Settings, catalogue: Catalogue) -> dict[str, frozenset
         SettingsError: a tool or an argument of that name is not there.
     """
     kept: dict[str, set[str]] = {}
-    for field in settings.audit.keep:
-        tool, _, argument = field.rpartition(".")
+    for named in settings.audit.keep:
+        tool, _, argument = named.rpartition(".")
         entry = catalogue.tools.get(tool)
         if entry is None or argument not in entry.input_schema["properties"]:
             known = (
@@ -476,7 +517,7 @@ def kept_fields(settings: Settings, catalogue: Catalogue) -> dict[str, frozenset
                 for a in t.input_schema["properties"]
             )
             raise SettingsError(
-                f"setting `audit.keep` names `{field}`, which is no argument of a tool:"
+                f"setting `audit.keep` names `{named}`, which is no argument of a tool:"
                 f" write some of {', '.join(f'`{name}`' for name in known)}"
             )
         kept.setdefault(tool, set()).add(argument)
