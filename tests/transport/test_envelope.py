@@ -57,7 +57,7 @@ def legacy(method: str, params: Any = None) -> dict[str, Any]:
 
 
 def initialized(revision: str = "2025-06-18") -> Session:
-    return Session(revision, "old/1")
+    return Session(revision, "old/1", opened=True)
 
 
 def flaw(message: Any, session: Session | None = None) -> tuple[Any, str, int]:

@@ -249,3 +249,92 @@ def test_a_notification_is_taken_note_of(web: Web) -> None:
     message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     answer = web.ask("POST", "/desk/mcp", {**BOTH, **bearer(web.alpha)}, message)
     assert (answer.status_code, answer.content) == (202, b"")
+
+
+def test_a_batch_is_answered_in_the_revision_that_has_batches_alone(web: Web) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    batch = [ping, note, {**ping, "id": "2"}]
+    token = bearer(web.alpha)
+    answers = web.ask("POST", "/desk/mcp", {**BOTH, **token}, batch).json()
+    assert [answer["id"] for answer in answers] == [1, "2"]
+    newer = {**BOTH, **token, "mcp-protocol-version": "2025-06-18"}
+    refused = web.ask("POST", "/desk/mcp", newer, batch)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32600)
+
+
+def test_each_message_of_a_batch_is_charged(web: Web) -> None:
+    call = {"jsonrpc": "2.0", "method": "tools/call", "params": READ}
+    batch = [{**call, "id": number} for number in range(25)]
+    headers = {**BOTH, **bearer(web.alpha)}
+    answers = [one for _ in "12" for one in web.ask("POST", "/desk/mcp", headers, batch).json()]
+    texts = [answer["result"]["content"][0]["text"] for answer in answers]
+    assert sum("over_budget" in text for text in texts) == 5
+    assert "structuredContent" not in answers[0]["result"]
+
+
+def test_an_initialize_agrees_on_a_legacy_revision_and_opens_no_session(web: Web) -> None:
+    params = {
+        "protocolVersion": "2025-03-26",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    answer = web.ask("POST", "/desk/mcp", {**BOTH, **bearer(web.alpha)}, message)
+    assert answer.json()["result"]["protocolVersion"] == "2025-03-26"
+    assert "mcp-session-id" not in answer.headers
+
+
+@pytest.fixture
+def stateful(tmp_path: Path) -> Iterator[Web]:
+    opened = Web(tmp_path, Switches(stateful=True, sse=True))
+    yield opened
+    opened.close()
+
+
+def initialized(web: Web, token: str) -> httpx.Response:
+    params = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    return web.ask("POST", "/desk/mcp", {**BOTH, **bearer(token)}, message)
+
+
+def test_a_session_is_its_opener_s_alone_and_ends_when_told(stateful: Web) -> None:
+    session = initialized(stateful, stateful.alpha).headers["mcp-session-id"]
+    beta = stateful.issuer.mint("beta", RESOURCE, SCOPES)
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+    def status(token: str, method: str = "POST") -> int:
+        headers = {**BOTH, **bearer(token), "mcp-session-id": session}
+        body = ping if method == "POST" else None
+        return stateful.ask(method, "/desk/mcp", headers, body).status_code
+
+    assert [status(stateful.alpha), status(beta), status(beta, "DELETE")] == [200, 404, 404]
+    assert [status(stateful.alpha, "DELETE"), status(stateful.alpha)] == [204, 404]
+
+
+def test_a_refused_initialize_opens_no_session(stateful: Web) -> None:
+    expired = stateful.issuer.mint("alpha", RESOURCE, SCOPES, expires_in_s=-1)
+    assert initialized(stateful, expired).status_code == 401
+    assert len(stateful.site._mounted[0].endpoint.sessions) == 0
+
+
+def test_an_event_stream_holds_the_same_answer(stateful: Web, tmp_path: Path) -> None:
+    answer = stateful.legacy("tools/call", **READ)
+    assert answer.headers["content-type"] == "text/event-stream"
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert answer.text.startswith("event: message\ndata: {")
+    assert '"not_found"' in answer.text
+
+
+def test_why_a_token_was_refused_stands_in_the_row_and_nowhere_else(web: Web) -> None:
+    token = web.issuer.mint_refused("alpha", RESOURCE, SCOPES)["other_resource"]
+    answer = web.legacy("tools/call", token, **READ)
+    row = web.house.audit_reader.newest(1)[0]
+    assert (row["decision"], row["step"], row["reason"]) == ("deny", "d1_audience", "invalid_token")
+    assert "other-resource.limen.invalid" in row["private"]
+    assert "other-resource" not in answer.text + str(answer.headers)
+    assert token not in str(row)

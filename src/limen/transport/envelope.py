@@ -96,10 +96,14 @@ class Cancel:
 
 @dataclass(slots=True)
 class Session:
-    """What `initialize` has settled for the legacy requests after it."""
+    """What `initialize` has settled for the legacy requests after it, once it is `opened`.
+
+    Over HTTP a request that belongs to no session brings its revision itself.
+    """
 
     revision: str = ""
     client: str = ""
+    opened: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,10 +436,11 @@ def _initialize(
         raise _params("`protocolVersion` must be a string")
     if not isinstance(params.get("capabilities"), dict):
         raise _params("`capabilities` must be an object")
-    if session.revision:
+    if session.opened:
         raise _FlawedError("initialized_twice", INVALID_REQUEST, "`initialize` came before")
     session.revision = draft.revision = asked if asked in legacy else legacy[0]
     session.client = draft.client = _client(params.get("clientInfo"))
+    session.opened = True
 
 
 def _client(about: Any) -> str:
