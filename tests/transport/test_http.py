@@ -10,11 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from houses import StillClock
+from houses import StillClock, fails
 from limen.app import Door, build_desk, open_house
 from limen.app.web import mount
 from limen.decisions.d1_audience import BearerCaller
 from limen.decisions.d2_budget import FairBudget
+from limen.errors import StoreError
 from limen.settings import Settings
 from limen.tokens.issuer import DemoIssuer
 from limen.tokens.jwt import JwtReader, TrustedIssuer
@@ -338,3 +339,17 @@ def test_why_a_token_was_refused_stands_in_the_row_and_nowhere_else(web: Web) ->
     assert "other-resource.limen.invalid" in row["private"]
     assert "other-resource" not in answer.text + str(answer.headers)
     assert token not in str(row)
+
+
+def test_a_store_that_is_down_makes_a_session_unavailable_and_no_server_error(
+    stateful: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = initialized(stateful, stateful.alpha).headers["mcp-session-id"]
+    monkeypatch.setattr(BearerCaller, "caller_of", fails(StoreError("store is down")))
+    headers = {**BOTH, **bearer(stateful.alpha), "mcp-session-id": session}
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    answer = stateful.ask("POST", "/desk/mcp", headers, ping)
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    row = stateful.house.audit_reader.newest(1)[0]
+    assert (row["step"], row["reason"]) == ("d1_audience", "fault")

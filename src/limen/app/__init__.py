@@ -36,16 +36,12 @@ from limen.store.database import Database, Reader, ReadOnlyDatabase
 from limen.store.desk import DeskTables
 from limen.store.note import NoteSigner
 from limen.store.outbox import OutboxReader, OutboxTable
-from limen.store.tokens import TokenTable
 from limen.store.writer import Writer
 from limen.version import __version__
 from limen.walk import Walk
 from limen.words import Answer, Approval, AuditRow, Caller
 
 LOCK_FILE = "outbox.lock"
-
-
-NOBODY_ELSE: Mapping[str, Caller] = {}
 
 
 class SystemClock:
@@ -107,22 +103,6 @@ class House:
     def find_approval(self, approval_id: str) -> Approval | None:
         """Return an approval, or None."""
         return ApprovalTable(self.reader.connection()).find(approval_id)
-
-    def caller_of_tokens(self, caller_id: str) -> Caller | None:
-        """Return a caller with all that the good tokens of ours grant them, or None."""
-        now = self.clock.now()
-        good = [
-            token
-            for token in TokenTable(self.reader.connection()).list(1_000, caller_id)
-            if token.revoked_at is None and token.expires_at > now
-        ]
-        if not good:
-            return None
-        return Caller(
-            caller_id,
-            frozenset(role for token in good for role in token.roles),
-            frozenset(scope for token in good for scope in token.scopes),
-        )
 
     def tables(self) -> DeskTables:
         """Return the desk's tables for reading."""
@@ -313,12 +293,8 @@ class Desk:
         )
 
 
-def build_desk(
-    house: House, door: Door | None = None, known: Mapping[str, Caller] = NOBODY_ELSE
-) -> Desk:
+def build_desk(house: House, door: Door | None = None) -> Desk:
     """Put the desk together, by default for the one caller over stdio.
-
-    `known` are callers whose rights do not come from the settings or from a token of ours.
 
     Raises:
         PolicyError: a rule cannot be used.
@@ -381,9 +357,7 @@ def build_desk(
 
     def caller_of(caller_id: str) -> Caller | None:
         local = local_caller(settings)
-        if local.id == caller_id:
-            return local
-        return known.get(caller_id) or house.caller_of_tokens(caller_id)
+        return local if local.id == caller_id else None
 
     review = Review(
         catalogue,

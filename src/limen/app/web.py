@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol
 
-from limen.app import SystemClock, new_call_id
+from limen.app import new_call_id
 from limen.catalogue import Catalogue
 from limen.gate import Gate
 from limen.ports import CallerReader, Clock
@@ -27,21 +25,6 @@ class Served(Protocol):
     @property
     def gate(self) -> Gate:
         """Return its gate."""
-
-
-@dataclass(frozen=True, slots=True)
-class StillClock:
-    """A clock for budgets whose arithmetic has to be exact: it never goes on."""
-
-    real: SystemClock
-
-    def now(self) -> datetime:
-        """Return the time of day, aware UTC."""
-        return self.real.now()
-
-    def monotonic(self) -> float:
-        """Return the same second for ever."""
-        return 0.0
 
 
 def mount(

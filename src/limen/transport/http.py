@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from limen.decisions.d7_audit import shown
+from limen.errors import LimenError
 from limen.gate import Gate
 from limen.ports import CallerReader, Nobody
 from limen.transport.envelope import (
@@ -210,9 +211,9 @@ class HttpEndpoint:
             return
         more = self._headers_of(answer, status)
         if self._switches.stateful and request.call.method == "initialize" and status == 200:
-            caller = await self._callers.caller_of(request.call)
-            if not isinstance(caller, Nobody) and answer.problem is None:
-                opened = self.sessions.open(caller.id, session)
+            caller = await self._caller_of(asked)
+            if caller and answer.problem is None:
+                opened = self.sessions.open(caller, session)
                 more = [*more, (b"mcp-session-id", opened.encode())]
         await self._respond(asked, status, more, self._envelope.write(request, answer))
 
@@ -284,15 +285,14 @@ class HttpEndpoint:
         return status == 200
 
     async def _listen(self, request: Request, answer: Answer, asked: Asked) -> None:
-        caller = await self._callers.caller_of(request.call)
-        name = "" if isinstance(caller, Nobody) else caller.id
-        if not self._streams.has_room(name):
+        caller = await self._caller_of(asked)
+        if not self._streams.has_room(caller):
             body = self._envelope.write(request, TOO_MANY_STREAMS)
             await self._respond(asked, 429, self._headers_of(TOO_MANY_STREAMS, 429), body)
             return
         first = event(acknowledged(request.id))
         last = event(self._envelope.write(request, answer))
-        await self._streams.keep_open(name, first, last, asked.receive, asked.send)
+        await self._streams.keep_open(caller, first, last, asked.receive, asked.send)
 
     async def _get(self, asked: Asked) -> None:
         """Open the stream of a legacy session, on which nothing but keep-alives is sent yet."""
@@ -322,7 +322,11 @@ class HttpEndpoint:
     async def _caller_of(self, asked: Asked) -> str:
         """Return who is there, or nobody's name: that opens no session and owns none."""
         request = self._envelope.notification(asked.revision, asked.credential)
-        caller = await self._callers.caller_of(request.call)
+        try:
+            caller = await self._callers.caller_of(request.call)
+        except LimenError:
+            # Fails closed: nobody's session; the gate asks again, and says and writes what failed.
+            return ""
         return "" if isinstance(caller, Nobody) else caller.id
 
     def _headers_of(self, answer: Answer, status: int) -> RawHeaders:
