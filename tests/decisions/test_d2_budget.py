@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from houses import StillClock
-from limen.decisions.d2_budget import FOREVER_S, FairBudget, NaiveBucket, Quotas
+from houses import StillClock, run
+from limen.catalogue import Catalogue, tool
+from limen.decisions.d2_budget import FOREVER_S, Budget, FairBudget, NaiveBucket, Quotas
+from limen.walk import Walk
+from limen.words import Call, Caller
 
 
 def granted(budget: Any, caller: str, asked: int = 500) -> int:
@@ -141,3 +144,31 @@ def test_a_quota_by_the_day_lasts_until_midnight_and_over_a_restart() -> None:
     assert wait_s > 0
     clock.at += timedelta(seconds=wait_s)
     assert again.take("a") == 0
+
+
+def test_a_dear_call_waits_the_same_however_much_of_the_spare_others_left() -> None:
+    waits = set()
+    for spent_by_others in (0, 20, 45):
+        budget, _ = fair("a", "b", refill=1)
+        for _ in range(spent_by_others):
+            budget.reserve("b", 1)
+        waits.add(budget.reserve("a", 46).retry_after_s)
+        waits.add(budget.reserve("a", 46).retry_after_s)
+    assert waits == {(46 - 15) / 0.25}
+
+
+def test_a_hidden_tool_costs_what_a_made_up_one_costs_whatever_its_weight() -> None:
+    def dear(view: Any) -> dict[str, Any]:
+        """Cost much."""
+
+    entry = tool(scope="dear:use", title="Dear")(dear)
+    catalogue = Catalogue.of("own", [entry], title="Own", version="1", instructions="")
+
+    def cost(target: str, *scopes: str) -> float:
+        budget, clock = fair("a", refill=0, fraction=1)
+        call = Call("1", clock.now(), "http", "", "", "tools/call", target)
+        walk = Walk(call, caller=Caller("a", frozenset(), frozenset(scopes)))
+        run(Budget(budget, None, {"dear": 7}, catalogue).decide(walk))
+        return 60 - budget.levels()["a"]
+
+    assert (cost("dear", "dear:use"), cost("dear"), cost("made-up")) == (7, 1, 1)
