@@ -63,8 +63,10 @@ class Local(_Part):
     roles: frozenset[Name] = Field(default=frozenset({"staff"}), examples=['roles = ["staff"]'])
     grants: frozenset[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*:[a-z][a-z0-9_.-]*$")]] = (
         Field(
-            default=frozenset({"desk:read", "desk:write", "desk:export"}),
-            examples=['grants = ["desk:read", "desk:write"]'],
+            default=frozenset(
+                {"desk:read", "desk:write", "desk:export", "rates:read", "series:list"}
+            ),
+            examples=['grants = ["desk:read", "desk:write", "rates:read"]'],
         )
     )
 
@@ -143,6 +145,26 @@ class DeskSettings(_Part):
     )
 
 
+class EcbSettings(_Part):
+    """The reference rates.
+
+    `source` is where they come from: the ECB's data portal, the history that is shipped with us,
+    or a folder of recorded answers, which `recordings` names. `base_url` is the portal's host.
+    `policies` is the folder of the rules, by default `policies/ecb` in the data folder.
+    """
+
+    source: Literal["portal", "history", "recordings"] = Field(
+        default="portal", examples=['source = "history"']
+    )
+    recordings: OwnPath | None = Field(default=None, examples=['recordings = "recorded/ecb"'])
+    base_url: str = Field(
+        default="https://data-api.ecb.europa.eu",
+        pattern=r"^https?://[^/?#@]+$",
+        examples=['base_url = "https://data-api.ecb.europa.eu"'],
+    )
+    policies: OwnPath | None = Field(default=None, examples=['policies = "policies/ecb"'])
+
+
 class Settings(BaseSettings):
     """All settings."""
 
@@ -155,6 +177,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     audit: AuditSettings = AuditSettings()
     desk: DeskSettings = DeskSettings()
+    ecb: EcbSettings = EcbSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -107,12 +107,14 @@ class Answer:
     """What the caller gets: a result or a problem, never both.
 
     `code` is what the row says of it when it is not simply fine: a business error such as
-    `not_found`, or None. `wire` is the transport's, as in `Call`.
+    `not_found`, or None. `content` are MCP content blocks of a tool's answer besides its result,
+    such as a picture of it. `wire` is the transport's, as in `Call`.
     """
 
     result: Mapping[str, Any] | None = None
     problem: Problem | None = None
     code: str | None = None
+    content: tuple[Mapping[str, Any], ...] = ()
     wire: Any = field(default=None, repr=False, compare=False)
 
 

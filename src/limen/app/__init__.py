@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from limen.backends.native import Native
+from limen.backends.native import Native, ViewOf
 from limen.canonical import digest
 from limen.catalogue import Catalogue
 from limen.decisions.d1_audience import Audience, LocalCaller
@@ -303,12 +303,7 @@ def build_desk(house: House, door: Door | None = None) -> Desk:
     settings, clock = house.settings, house.clock
     door = door or local_door(settings, clock)
     catalogue = desk_catalogue(__version__)
-    policies = CedarPolicies.load(
-        policy_folder(house.data, settings, house.base),
-        desk_schema(),
-        clock=clock,
-        on_change=house.tell,
-    )
+    policies = load_policies(house, "desk", settings.desk.policies)
     found = places(settings, house.data)
     if any(where.kind == "http" for where in found.values()):
         # Only these can be wrong in themselves; a folder may be made while we serve.
@@ -327,26 +322,13 @@ def build_desk(house: House, door: Door | None = None) -> Desk:
         return DeskView(tables, tables, outbox, groups, caller, clock.now(), key, setups)
 
     native = Native(catalogue, policies, view_of, list_resources=documents_page)
-    audit = Audit(
-        house.log,
-        clock,
-        catalogue.server,
-        keep=kept_fields(settings, catalogue),
-        rows_for_lists=settings.audit.rows_for_lists,
-    )
-    row = Row(
-        Audience(door.callers),
-        Budget(door.budget, door.quotas, door.weights, catalogue),
-        Reach(catalogue),
-        Shape.of(catalogue, Limits()),
-        PolicyStep(policies, lambda: view_of(None, "", "")),
-        ApprovalStep(
-            house.approvals,
-            clock,
-            catalogue.server,
-            timedelta(hours=settings.desk.approval_expiry_hours),
-        ),
-        audit,
+    row = row_of(
+        house,
+        catalogue,
+        policies,
+        native.view_of,
+        door,
+        timedelta(hours=settings.desk.approval_expiry_hours),
     )
 
     def resource_in(transaction: Transaction, walk: Walk) -> PolicyResource | Answer:
@@ -366,7 +348,7 @@ def build_desk(house: House, door: Door | None = None) -> Desk:
         policies,
         caller_of,
         house.approvals,
-        audit,
+        row.d7_audit,
         house.log.write_with_now,
         clock,
         new_call_id,
@@ -425,18 +407,66 @@ def setup_of(name: str, where: FolderSettings | HttpSettings, base: Path) -> str
     return f"{name}@{digest([where.kind, leads_to]).removeprefix('sha-256:')[:16]}"
 
 
-def policy_folder(data: Path, settings: Settings, base: Path, *, make: bool = True) -> Path:
-    """Return the folder of the desk's rules; our own is made with the starter rules in it."""
-    named = settings.desk.policies
+def row_of(
+    house: House,
+    catalogue: Catalogue,
+    policies: CedarPolicies,
+    view_of: ViewOf,
+    door: Door,
+    approval_expiry: timedelta,
+) -> Row:
+    """Return the seven steps of a server whose tools are entries of a catalogue.
+
+    Raises:
+        SettingsError: a setting names what is not there.
+    """
+    clock = house.clock
+    return Row(
+        Audience(door.callers),
+        Budget(door.budget, door.quotas, door.weights, catalogue),
+        Reach(catalogue),
+        Shape.of(catalogue, Limits()),
+        PolicyStep(policies, lambda: view_of(None, "", "")),
+        ApprovalStep(house.approvals, clock, catalogue.server, approval_expiry),
+        Audit(
+            house.log,
+            clock,
+            catalogue.server,
+            keep=kept_fields(house.settings, catalogue),
+            rows_for_lists=house.settings.audit.rows_for_lists,
+        ),
+    )
+
+
+def load_policies(house: House, server: str, named: Path | None) -> CedarPolicies:
+    """Return the rules of a server, its own folder made now if nothing was named.
+
+    Raises:
+        PolicyError: a rule cannot be used.
+    """
+    folder = policy_folder(house.data, house.base, server, named)
+    return CedarPolicies.load(folder, schema_of(server), clock=house.clock, on_change=house.tell)
+
+
+def policy_folder(
+    data: Path, base: Path, server: str, named: Path | None, *, make: bool = True
+) -> Path:
+    """Return the folder of a server's rules; our own is made with the starter rules in it."""
     if named is not None:
         return base / named
-    folder = data / "policies" / "desk"
+    folder = data / "policies" / server
     if make and not folder.exists():
-        starter = importlib.resources.files("limen.servers.desk") / "starter"
+        starter = importlib.resources.files(f"limen.servers.{server}") / "starter"
         _make_folder(folder)
         for file in starter.iterdir():
             (folder / file.name).write_bytes(file.read_bytes())
     return folder
+
+
+def schema_of(server: str) -> str:
+    """Return the Cedar schema that a server's rules are checked by."""
+    files = importlib.resources.files(f"limen.servers.{server}")
+    return (files / f"{server}.cedarschema").read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,22 +499,18 @@ def glance_at(path: Path) -> Glance:
     )
 
 
-def desk_schema() -> str:
-    """Return the Cedar schema that the desk's rules are checked by."""
-    return (importlib.resources.files("limen.servers.desk") / "desk.cedarschema").read_text("utf-8")
-
-
 def kept_fields(settings: Settings, catalogue: Catalogue) -> dict[str, frozenset[str]]:
-    """Return the arguments that the owner wants in the row, by tool.
+    """Return the arguments that the owner wants in the rows of a server, by tool.
 
     Raises:
-        SettingsError: a tool or an argument of that name is not there.
+        SettingsError: no server has a tool or an argument of that name.
     """
     kept: dict[str, set[str]] = {}
     for named in settings.audit.keep:
         tool, _, argument = named.rpartition(".")
-        entry = catalogue.tools.get(tool)
-        if entry is None or argument not in entry.input_schema["properties"]:
+        if _has(catalogue, tool, argument):
+            kept.setdefault(tool, set()).add(argument)
+        elif not any(_has(other, tool, argument) for other in _catalogues()):
             known = (
                 f"{t.name}.{a}"
                 for t in catalogue.tools.values()
@@ -494,5 +520,17 @@ def kept_fields(settings: Settings, catalogue: Catalogue) -> dict[str, frozenset
                 f"setting `audit.keep` names `{named}`, which is no argument of a tool:"
                 f" write some of {', '.join(f'`{name}`' for name in known)}"
             )
-        kept.setdefault(tool, set()).add(argument)
     return {tool: frozenset(arguments) for tool, arguments in kept.items()}
+
+
+def _has(catalogue: Catalogue, tool: str, argument: str) -> bool:
+    entry = catalogue.tools.get(tool)
+    return entry is not None and argument in entry.input_schema["properties"]
+
+
+def _catalogues() -> Iterator[Catalogue]:
+    # Imported here: a server needs the others only for a setting that is not about itself.
+    from limen.servers.ecb.tools import ecb_catalogue
+
+    yield desk_catalogue(__version__)
+    yield ecb_catalogue(__version__)

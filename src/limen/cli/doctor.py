@@ -88,16 +88,16 @@ def _look_at_disk(folder: Path) -> Seen:
 
 
 def _look_at_rules(folder: Path, settings: Settings, base: Path) -> Iterator[Seen]:
-    from limen.app import SystemClock, desk_schema, policy_folder
+    from limen.app import SystemClock, policy_folder, schema_of
     from limen.decisions.d5_policy import CedarPolicies
 
-    rules = policy_folder(folder, settings, base, make=False)
+    rules = policy_folder(folder, base, "desk", settings.desk.policies, make=False)
     if not os.path.lexists(rules) and settings.desk.policies is None:
         yield Seen("rules", "warn", "there are none yet; `limen serve desk` writes starter rules")
         return
     try:
         loaded = CedarPolicies.load(
-            rules, desk_schema(), clock=SystemClock(), on_change=lambda _: None
+            rules, schema_of("desk"), clock=SystemClock(), on_change=lambda _: None
         )
     except LimenError as error:
         yield Seen("rules", "fail", str(error))

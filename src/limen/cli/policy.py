@@ -30,13 +30,13 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Load the rules as the server would, and say whether it could serve with them."""
-    from limen.app import SystemClock, desk_schema, policy_folder
+    from limen.app import SystemClock, policy_folder, schema_of
     from limen.decisions.d5_policy import CedarPolicies
 
     if folder is None:
         where, settings, base = read_settings(data, config)
-        folder = policy_folder(where, settings, base, make=False)
-    policies = CedarPolicies.load(folder, desk_schema(), clock=SystemClock(), on_change=tell)
+        folder = policy_folder(where, base, "desk", settings.desk.policies, make=False)
+    policies = CedarPolicies.load(folder, schema_of("desk"), clock=SystemClock(), on_change=tell)
     status = policies.status()
     said = {"folder": str(folder), "policies": status.count, "version": status.version}
     if as_json:

@@ -291,7 +291,8 @@ class Envelope:
 
 def _tool_result(answer: Answer, *, structured: bool) -> dict[str, Any]:
     spelled = orjson.dumps(answer.result)
-    result: dict[str, Any] = {"content": [{"type": "text", "text": spelled.decode()}]}
+    text = {"type": "text", "text": spelled.decode()}
+    result: dict[str, Any] = {"content": [text, *answer.content]}
     if structured:
         result["structuredContent"] = orjson.Fragment(spelled)
     # A business no is an ordinary result; this one asks the model to come back later.

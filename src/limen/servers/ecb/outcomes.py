@@ -22,8 +22,8 @@ from limen.servers.ecb.sources import Body, RejectedError, UnknownSeriesError
 from limen.upstream.errors import SourceChangedError, SourceDownError, SourceThrottledError
 
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-RATE = re.compile(r"\d{1,12}(\.\d{1,12})?", re.ASCII)
-"""A plain decimal. No sign, no exponent, no separator, no other script's digits."""
+RATE = re.compile(r"(0|[1-9]\d{0,11})(\.\d{1,12})?", re.ASCII)
+"""A plain decimal as JSON has it: no sign, exponent, separator, leading zero or other digits."""
 
 NO_VALUE = frozenset({"", "NaN", "-"})
 """What stands in OBS_VALUE where there is no rate."""

@@ -1,0 +1,81 @@
+"""Composition of the server of reference rates, and of where its numbers come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from limen.answers.calendars import PublicationCalendar, target
+from limen.app import Door, House, load_policies, local_caller, local_door, row_of
+from limen.backends.native import Native
+from limen.catalogue import Catalogue
+from limen.errors import SettingsError
+from limen.gate import Gate, Row
+from limen.ports import Transaction
+from limen.servers.ecb.history import History
+from limen.servers.ecb.portal import Portal
+from limen.servers.ecb.recordings import Recordings
+from limen.servers.ecb.sources import RateSource
+from limen.servers.ecb.tools import ecb_catalogue
+from limen.servers.ecb.view import RatesView
+from limen.version import __version__
+from limen.words import Caller
+
+NEVER_HELD = timedelta(hours=1)
+"""How long an approval would wait. No tool here is held."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The server of reference rates, put together. Close its source in the loop that used it."""
+
+    house: House
+    catalogue: Catalogue
+    native: Native
+    row: Row
+    gate: Gate
+    source: RateSource
+
+    def local_caller(self) -> Caller:
+        """Return who calls over stdio, by the settings."""
+        return local_caller(self.house.settings)
+
+
+def build_ecb(house: House, door: Door | None = None, source: RateSource | None = None) -> Rates:
+    """Put the server together, by default for the one caller over stdio.
+
+    Raises:
+        PolicyError: a rule cannot be used.
+        SettingsError: a setting names what is not there.
+    """
+    settings, calendar = house.settings, target()
+    door = door or local_door(settings, house.clock)
+    source = source or source_of(house, calendar)
+    catalogue = ecb_catalogue(__version__)
+    view = RatesView(source, calendar, house.clock)
+
+    def view_of(transaction: Transaction | None, caller: str, key: str) -> RatesView:
+        return view
+
+    policies = load_policies(house, "ecb", settings.ecb.policies)
+    native = Native(catalogue, policies, view_of)
+    row = row_of(house, catalogue, policies, view_of, door, NEVER_HELD)
+    return Rates(house, catalogue, native, row, Gate(row, native, house.clock), source)
+
+
+def source_of(house: House, calendar: PublicationCalendar) -> RateSource:
+    """Return where the settings say that the numbers come from.
+
+    Raises:
+        SettingsError, UpstreamError: it cannot be that.
+    """
+    ecb = house.settings.ecb
+    if ecb.source == "history":
+        return History(calendar)
+    if ecb.source == "recordings":
+        if ecb.recordings is None:
+            raise SettingsError(
+                "setting `ecb.source` is `recordings`: say where with `ecb.recordings`"
+            )
+        return Recordings(house.base / ecb.recordings)
+    return Portal(calendar, house.clock, base_url=ecb.base_url)
