@@ -43,7 +43,7 @@ ONLY_IN = {
     "cedarpy": ("decisions/d5_policy.py",),
     "jsonschema_rs": ("decisions/d4_shape.py",),
     "cryptography": ("store/note.py",),
-    "httpx": ("servers/desk/destinations.py", "upstream/connection.py"),
+    "httpx": ("servers/desk/destinations.py", "upstream/", "cli/call.py", "prove/"),
     "joserfc": ("tokens/",),
     "uvicorn": ("transport/web.py",),
     "pydantic_settings": ("settings.py",),

@@ -52,6 +52,13 @@ OwnPath = Annotated[Path, AfterValidator(_usable)]
 """A path of this machine, with `~` written out. A relative one starts from the settings' folder."""
 
 
+CallerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$")]
+"""Who calls over HTTP: a name of ours, or `issuer/name` for one of an outside issuer."""
+
+Address = Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+$")]
+"""Scheme and host, perhaps a port."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,11 +79,27 @@ class Local(_Part):
 
 
 class BudgetSettings(_Part):
-    """What one caller may spend: `capacity` calls at once, `refill_per_second` afterwards."""
+    """What callers may spend: `capacity` calls at once, `refill_per_second` afterwards.
+
+    Over stdio the one caller has all of it. Over HTTP each of `callers` has an equal share of
+    `reserve_fraction` of it for itself; the rest is for all. `weights` are what calls of some
+    tools cost instead of 1. `calls_per_minute` and `calls_per_day` bound each caller besides.
+    """
 
     capacity: int = Field(default=600, ge=1, le=1_000_000, examples=["capacity = 600"])
     refill_per_second: float = Field(
         default=10.0, ge=0, le=1_000_000, examples=["refill_per_second = 10"]
+    )
+    callers: tuple[CallerName, ...] = Field(default=(), examples=['callers = ["agent-alpha"]'])
+    reserve_fraction: float = Field(default=0.5, gt=0, le=1, examples=["reserve_fraction = 0.5"])
+    weights: Mapping[str, Annotated[int, Field(ge=1, le=1_000)]] = Field(
+        default={}, examples=["weights = { rates_window = 2 }"]
+    )
+    calls_per_minute: int | None = Field(
+        default=None, ge=1, le=1_000_000, examples=["calls_per_minute = 120"]
+    )
+    calls_per_day: int | None = Field(
+        default=None, ge=1, le=1_000_000_000, examples=["calls_per_day = 10000"]
     )
 
 
@@ -165,6 +188,44 @@ class EcbSettings(_Part):
     policies: OwnPath | None = Field(default=None, examples=['policies = "policies/ecb"'])
 
 
+class ServingSettings(_Part):
+    """Serving over HTTP.
+
+    `public_url` is what callers write, without a path: hosts, origins and the resources that
+    tokens are for follow from it. Without it, it is the address that is served at.
+    """
+
+    public_url: Address | None = Field(
+        default=None, examples=['public_url = "https://mcp.example.com"']
+    )
+    origins: frozenset[Address] = Field(
+        default=frozenset(), examples=['origins = ["https://app.example.com"]']
+    )
+    stateful: bool = Field(default=False, examples=["stateful = true"])
+    sse: bool = Field(default=False, examples=["sse = true"])
+
+
+class IssuerSettings(_Part):
+    """An outside issuer whose tokens are accepted: its name, and where its keys are.
+
+    `lists_allowed` takes an `aud` that is a list of exactly this resource; `any_typ` takes tokens
+    that do not say that they are access tokens.
+    """
+
+    issuer: str = Field(pattern=r"^https?://", examples=['issuer = "https://login.example.com"'])
+    keys_url: str = Field(
+        pattern=r"^https?://", examples=['keys_url = "https://login.example.com/jwks.json"']
+    )
+    algorithms: frozenset[Literal["RS256", "ES256", "EdDSA"]] = Field(
+        default=frozenset({"RS256", "ES256", "EdDSA"}),
+        min_length=1,
+        examples=['algorithms = ["ES256"]'],
+    )
+    lists_allowed: bool = Field(default=False, examples=["lists_allowed = true"])
+    any_typ: bool = Field(default=False, examples=["any_typ = true"])
+    roles_claim: str | None = Field(default=None, examples=['roles_claim = "roles"'])
+
+
 class Settings(BaseSettings):
     """All settings."""
 
@@ -178,6 +239,11 @@ class Settings(BaseSettings):
     audit: AuditSettings = AuditSettings()
     desk: DeskSettings = DeskSettings()
     ecb: EcbSettings = EcbSettings()
+    http: ServingSettings = ServingSettings()
+    issuers: Mapping[Name, IssuerSettings] = Field(
+        default={},
+        examples=['main = { issuer = "https://login.example.com", keys_url = "https://…" }'],
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -260,7 +326,13 @@ def _written(file: Path) -> dict[str, Any]:
 
 def _refuse_unknown_variables() -> None:
     sections = tuple(name.upper() for name in Settings.model_fields)
-    known = ("LIMEN_DATA", "LIMEN_CONFIG", "LIMEN_LOG", *(f"LIMEN_{name}" for name in sections))
+    known = (
+        "LIMEN_DATA",
+        "LIMEN_CONFIG",
+        "LIMEN_LOG",
+        "LIMEN_TOKEN",
+        *(f"LIMEN_{name}" for name in sections),
+    )
     for variable in sorted(os.environ):
         if variable.startswith("LIMEN_") and variable.partition("__")[0] not in known:
             near = difflib.get_close_matches(variable.partition("__")[0], known, n=1, cutoff=0.8)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from limen.backends.native import Native, ViewOf
 from limen.canonical import digest
@@ -32,14 +32,17 @@ from limen.servers.desk.views import DeskView
 from limen.settings import KEY_FILE, STORE_FILE, FolderSettings, HttpSettings, Settings
 from limen.store.approvals import ApprovalTable, StoredApprovals
 from limen.store.audit import AuditLog, AuditReader, MerkleTrail, connection_of
-from limen.store.database import Database, Reader, ReadOnlyDatabase
+from limen.store.database import Connection, Database, Reader, ReadOnlyDatabase
 from limen.store.desk import DeskTables
 from limen.store.note import NoteSigner
 from limen.store.outbox import OutboxReader, OutboxTable
+from limen.store.tokens import TokenTable
 from limen.store.writer import Writer
 from limen.version import __version__
 from limen.walk import Walk
 from limen.words import Answer, Approval, AuditRow, Caller
+
+T = TypeVar("T")
 
 LOCK_FILE = "outbox.lock"
 
@@ -110,11 +113,22 @@ class House:
 
     def write_tables(self, method: str, by: str, work: Callable[[DeskTables], int]) -> int:
         """Let an owner's command write to the desk's tables, in one transaction with its row."""
+        return self._write("desk", method, by, lambda connection: work(DeskTables(connection)))
+
+    def write_tokens(self, method: str, by: str, work: Callable[[TokenTable], T]) -> T:
+        """Let an owner's command write tokens, in one transaction with its row."""
+        return self._write("", method, by, lambda connection: work(TokenTable(connection)))
+
+    def tokens(self) -> TokenTable:
+        """Return the tokens for reading."""
+        return TokenTable(self.reader.connection())
+
+    def _write(self, server: str, method: str, by: str, work: Callable[[Connection], T]) -> T:
         row = AuditRow(
             id=new_call_id(),
             at=self.clock.now(),
             state="done",
-            server="desk",
+            server=server,
             transport="cli",
             revision="",
             caller=by,
@@ -126,7 +140,7 @@ class House:
             reason="allowed",
         )
         return self.log.write_with_now(
-            lambda transaction: work(DeskTables(connection_of(transaction))), lambda _: row
+            lambda transaction: work(connection_of(transaction)), lambda _: row
         )
 
     def close(self) -> None:
@@ -227,6 +241,9 @@ class Desk:
             said = resource.result or {}
             raise LimenError(f"the arguments name nothing: {said.get('message', resource.code)}")
         return resource
+
+    async def close(self) -> None:
+        """Do nothing: all that is open is the house's."""
 
     def drain(self) -> Mapping[str, int]:
         """Send all that was approved and is still here, and count how it ended.
@@ -510,7 +527,7 @@ def kept_fields(settings: Settings, catalogue: Catalogue) -> dict[str, frozenset
         tool, _, argument = named.rpartition(".")
         if _has(catalogue, tool, argument):
             kept.setdefault(tool, set()).add(argument)
-        elif not any(_has(other, tool, argument) for other in _catalogues()):
+        elif not any(_has(other, tool, argument) for other in all_catalogues()):
             known = (
                 f"{t.name}.{a}"
                 for t in catalogue.tools.values()
@@ -528,7 +545,8 @@ def _has(catalogue: Catalogue, tool: str, argument: str) -> bool:
     return entry is not None and argument in entry.input_schema["properties"]
 
 
-def _catalogues() -> Iterator[Catalogue]:
+def all_catalogues() -> Iterator[Catalogue]:
+    """Yield the catalogue of each server that there is."""
     # Imported here: a server needs the others only for a setting that is not about itself.
     from limen.servers.ecb.tools import ecb_catalogue
 

@@ -27,7 +27,7 @@ NEVER_HELD = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Rates:
-    """The server of reference rates, put together. Close its source in the loop that used it."""
+    """The server of reference rates, put together. Close it in the loop that used it."""
 
     house: House
     catalogue: Catalogue
@@ -39,6 +39,10 @@ class Rates:
     def local_caller(self) -> Caller:
         """Return who calls over stdio, by the settings."""
         return local_caller(self.house.settings)
+
+    async def close(self) -> None:
+        """Let go of the source."""
+        await self.source.close()
 
 
 def build_ecb(house: House, door: Door | None = None, source: RateSource | None = None) -> Rates:

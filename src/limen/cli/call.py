@@ -1,8 +1,9 @@
-"""`limen call`: a small client that starts a server over stdio and prints one answer."""
+"""`limen call`: a small client, of a server over stdio that it starts or of one over HTTP."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,46 +15,66 @@ from limen.cli.session import Config, Data, Json
 from limen.cli.show import clean, print_json, print_table
 from limen.errors import LimenError
 
-META = {
+META: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "limen-call", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+
+SERVERS = ("desk", "ecb")
 
 WAIT_S = 60
 """Seconds for the server to start and answer."""
 
 
 def call(
-    server: Annotated[str, typer.Argument(help="Which server: `desk`.")],
-    tool: Annotated[
-        str | None, typer.Argument(help="Which tool. Without one, tools are listed.")
-    ] = None,
-    arguments: Annotated[
+    words: Annotated[
         list[str] | None,
-        typer.Argument(help="`key=text`, `key:=JSON` or `key=@FILE`.", metavar="[KEY=VALUE]..."),
+        typer.Argument(
+            help="Which server (`desk`, `ecb`), unless `--url` says it; which tool, without one"
+            " tools are listed; and its arguments: `key=text`, `key:=JSON` or `key=@FILE`.",
+            metavar="[SERVER] [TOOL] [KEY=VALUE]...",
+        ),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Call a server over HTTP, at this URL.")] = None,
+    token: Annotated[
+        str | None, typer.Option(help="The bearer token for it. Default: LIMEN_TOKEN.")
     ] = None,
     list_tools: Annotated[bool, typer.Option("--list", help="List the tools instead.")] = False,
     data: Data = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Call one tool of a server, as the local caller, and print the answer.
+    """Call one tool of a server and print the answer.
+
+    Without `--url` the server is started here, and the caller is the local one.
 
     Exits with 0 when the answer is yes and with 1 when it is any kind of no.
     """
-    if server != "desk":
-        raise typer.BadParameter(f"there is no server `{clean(server)}`: write `desk`")
+    words = list(words or [])
+    server = words.pop(0) if url is None and words else None
+    if url is None and server not in SERVERS:
+        known = ", ".join(f"`{one}`" for one in SERVERS)
+        raise typer.BadParameter(
+            f"there is no server `{clean(server or '')}`: write one of {known}"
+        )
+    if token is not None and url is None:
+        raise typer.BadParameter("`--token` goes with `--url`")
+    tool = words.pop(0) if words else None
     if list_tools and tool is not None:
         raise typer.BadParameter("say a tool or `--list`, not both")
-    words: list[str] = []
-    for option, value in (("--data", data), ("--config", config)):
-        words += [] if value is None else [option, str(value)]
-    if tool is None:
-        response = _answer(server, words, "tools/list", {})
+    method, params = "tools/list", {}
+    if tool is not None:
+        method, params = "tools/call", {"name": tool, "arguments": key_values(words)}
+    params["_meta"] = META
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    if url is not None:
+        response = _answer_over_http(url, token or os.environ.get("LIMEN_TOKEN"), request)
     else:
-        params = {"name": tool, "arguments": key_values(arguments or [])}
-        response = _answer(server, words, "tools/call", params)
+        options: list[str] = []
+        for option, value in (("--data", data), ("--config", config)):
+            options += [] if value is None else [option, str(value)]
+        response = _answer(server or "", options, request)
     if as_json:
         print_json(response)
     elif tool is None and "result" in response:
@@ -100,12 +121,11 @@ def _read(file: Path) -> str:
         raise typer.BadParameter(f"cannot read `{file}`: {reason}") from error
 
 
-def _answer(server: str, words: list[str], method: str, params: dict[str, Any]) -> Any:
+def _answer(server: str, options: list[str], request: dict[str, Any]) -> Any:
     """Start the server, ask once, and let it end as its input ends."""
-    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
     try:
         done = subprocess.run(  # noqa: S603 - our own interpreter and package, and no shell
-            [sys.executable, "-m", "limen", "serve", server, *words],
+            [sys.executable, "-m", "limen", "serve", server, *options],
             input=json.dumps(request).encode() + b"\n",
             stdout=subprocess.PIPE,
             timeout=WAIT_S,
@@ -117,6 +137,39 @@ def _answer(server: str, words: list[str], method: str, params: dict[str, Any]) 
         # It has said why on stderr, which is ours too.
         raise typer.Exit(done.returncode or 1)
     return json.loads(done.stdout)
+
+
+def _answer_over_http(url: str, token: str | None, request: dict[str, Any]) -> Any:
+    """Ask once over HTTP, in the revision of 2026-07-28."""
+    import httpx
+
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": META["io.modelcontextprotocol/protocolVersion"],
+        "Mcp-Method": request["method"],
+    }
+    if "name" in request["params"]:
+        headers["Mcp-Name"] = request["params"]["name"]
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        answer = httpx.post(url, json=request, headers=headers, timeout=WAIT_S)
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as error:
+        said = str(error) or type(error).__name__
+        raise LimenError(f"cannot call `{clean(url)}`: {clean(said)}") from error
+    text = answer.text
+    if answer.headers.get("content-type", "").startswith("text/event-stream"):
+        data = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+        text = data[-1] if data else ""
+    try:
+        response = json.loads(text)
+    except ValueError:
+        response = None
+    if not isinstance(response, dict) or not {"result", "error"} & response.keys():
+        raise LimenError(
+            f"`{clean(url)}` answered with status {answer.status_code} and no MCP response"
+        )
+    return response
 
 
 def _described(tool: dict[str, Any]) -> tuple[str, str, str]:
@@ -133,8 +186,13 @@ def _print_answer(response: dict[str, Any]) -> None:
         error = response["error"]
         typer.echo(f"refused: {clean(error['message'])} ({error['code']})")
         return
-    said = dict(response["result"]["structuredContent"])
-    if said.pop("ok") is False:
+    result = response["result"]
+    if "structuredContent" not in result:
+        for block in result.get("content", ()):
+            typer.echo(clean(str(block.get("text", block.get("type"))), keep="\n\t"))
+        return
+    said = dict(result["structuredContent"])
+    if said.pop("ok", None) is False:
         typer.echo(f"{clean(said.pop('error'))}: {clean(said.pop('message', ''))}")
     text = said.pop("content", None)
     for key, value in said.items():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from limen.cli import approvals, audit, call, desk, doctor, policy, serve
+from limen.cli import approvals, audit, call, desk, doctor, policy, serve, token, up
 from limen.version import __version__
 
 app = typer.Typer(
@@ -17,8 +17,10 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("up")(up.up)
 app.add_typer(serve.app, name="serve")
 app.command("call")(call.call)
+app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(policy.app, name="policy")

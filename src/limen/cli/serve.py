@@ -1,80 +1,114 @@
-"""`limen serve`: MCP over stdin and stdout."""
+"""`limen serve`: one server, over stdin and stdout or over HTTP."""
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limen.cli.session import Config, Data, open_desk, person, tell
-from limen.errors import LimenError, SettingsError
+from limen.cli.session import Config, Data, open_house, person, tell
+from limen.cli.web import Host, Port, keep_sending, public_url_at, use_log
+from limen.errors import LimenError
 
 if TYPE_CHECKING:
-    from limen.app import Desk
+    from limen.app import Desk, House
+    from limen.app.ecb import Rates
 
-app = typer.Typer(help="Serve MCP over stdin and stdout.", no_args_is_help=True)
+app = typer.Typer(help="Serve one server.", no_args_is_help=True)
 
-DRAIN_EVERY_S = 30.0
-"""Seconds between two looks into the outbox. An approval sends at once; this is for what a
-process that was killed has left."""
+Http = Annotated[bool, typer.Option("--http", help="Serve over HTTP, to callers with tokens.")]
+Import = Annotated[
+    Path | None,
+    typer.Option("--import", help="Import the text files of a folder into `public/` first."),
+]
 
-HELP = """limen serve desk speaks MCP on stdin and stdout: a chat client starts it.
-Add it to a client with:  {{"mcpServers": {{"desk": {{"command": "limen",
-  "args": ["serve", "desk", "--data", "{data}"]}}}}}}
+HELP = """limen serve {server} speaks MCP on stdin and stdout: a chat client starts it.
+Add it to a client with:  {{"mcpServers": {{"{server}": {{"command": "limen",
+  "args": ["serve", "{server}", "--data", "{data}"]}}}}}}
 Try it by hand, in another terminal:
-  limen call desk docs_read path=public/handbook.txt --data {data}
+  limen call {server} {example} --data {data}
 End it with Ctrl-D."""
+
+EXAMPLES = {
+    "desk": "docs_read path=public/handbook.txt",
+    "ecb": "rates_window currency=USD start=2026-03-30 end=2026-04-10",
+}
 
 
 @app.callback()
 def serve() -> None:
-    """Serve MCP over stdin and stdout."""
+    """Serve one server."""
 
 
 @app.command()
 def desk(
-    folder: Annotated[
-        Path | None,
-        typer.Option("--import", help="Import the text files of a folder into `public/` first."),
-    ] = None,
+    folder: Import = None,
+    http: Http = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8931,
     data: Data = None,
     config: Config = None,
 ) -> None:
     """Serve documents and tickets behind the owner's rules."""
-    if sys.stdin is None or sys.stdout is None:
-        # Fails closed: the next file opened, such as the store, would get the wire's number.
-        raise LimenError("cannot serve: stdin or stdout is closed")
-    logging.basicConfig(
-        level=_log_level(os.environ.get("LIMEN_LOG") or "WARNING"),
-        format="limen: %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
-    with open_desk(data, config) as opened:
+    _refuse_closed(http)
+    use_log()
+    with open_house(data, config) as house:
         if folder is not None:
             from limen.cli.desk import import_folder
 
-            tell(import_folder(opened.house, folder, "public", person(None)).summary())
-        if sys.stdin.isatty():
-            print(HELP.format(data=opened.house.data), file=sys.stderr)
-        _serve(opened)
+            tell(import_folder(house, folder, "public", person(None)).summary())
+        if http:
+            _serve_http(house, "desk", host, port)
+            return
+        from limen.app import build_desk
+
+        opened = build_desk(house)
+        with keep_sending(opened):
+            _serve(opened)
 
 
-def _log_level(named: str) -> int:
-    levels = logging.getLevelNamesMapping()
-    if named.upper() not in levels:
-        raise SettingsError(
-            f"variable `LIMEN_LOG` is `{named}`: write one of"
-            " `DEBUG`, `INFO`, `WARNING`, `ERROR`, `CRITICAL`"
-        )
-    return levels[named.upper()]
+@app.command()
+def ecb(
+    http: Http = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8931,
+    data: Data = None,
+    config: Config = None,
+) -> None:
+    """Serve the euro reference rates, each window with its certificate of coverage."""
+    _refuse_closed(http)
+    use_log()
+    with open_house(data, config) as house:
+        if http:
+            _serve_http(house, "ecb", host, port)
+            return
+        from limen.app.ecb import build_ecb
+
+        _serve(build_ecb(house))
 
 
-def _serve(desk: Desk) -> None:
+def _refuse_closed(http: bool) -> None:
+    if not http and (sys.stdin is None or sys.stdout is None):
+        # Fails closed: the next file opened, such as the store, would get the wire's number.
+        raise LimenError("cannot serve: stdin or stdout is closed")
+
+
+def _serve_http(house: House, server: str, host: str, port: int) -> None:
+    from limen.app.web import Web, open_web
+    from limen.transport.web import bind, serve
+
+    with bind(host, port) as bound:
+        web = Web(house, public_url_at(host, bound.getsockname()[1], house.settings), (server,))
+        opened = open_web(web)
+        tell(f"serves {web.resource(server)}")
+        tell(f"make a token with: limen token issue {server} --caller NAME --data {house.data}")
+        with keep_sending(opened.desk):
+            serve(opened.site, bound)
+
+
+def _serve(opened: Desk | Rates) -> None:
     import asyncio
 
     from limen.app import new_call_id
@@ -82,33 +116,21 @@ def _serve(desk: Desk) -> None:
     from limen.transport.stdio import StdioServer, take_over_stdio
     from limen.version import __version__
 
-    catalogue = desk.catalogue
+    catalogue, house = opened.catalogue, opened.house
+    if sys.stdin.isatty():
+        example = EXAMPLES[catalogue.server]
+        said = HELP.format(server=catalogue.server, data=house.data, example=example)
+        print(said, file=sys.stderr)
     envelope = Envelope(
-        catalogue.server,
-        catalogue.title,
-        __version__,
-        "stdio",
-        desk.house.clock,
-        new_call_id,
+        catalogue.server, catalogue.title, __version__, "stdio", house.clock, new_call_id
     )
-    server = StdioServer(desk.gate, envelope, max_message=desk.house.settings.limits.max_message)
-    ended = threading.Event()
-    sender = threading.Thread(target=_keep_sending, args=(desk, ended), daemon=True)
-    sender.start()
+    server = StdioServer(opened.gate, envelope, max_message=house.settings.limits.max_message)
     in_fd, out_fd = take_over_stdio()
-    asyncio.run(server.serve(in_fd, out_fd))
-    ended.set()
 
-
-def _keep_sending(desk: Desk, ended: threading.Event) -> None:
-    """Send what was approved and not sent, now and then, for as long as we serve."""
-    while True:
+    async def served() -> None:
         try:
-            if desk.has_something_to_send():
-                desk.drain()
-        except (LimenError, OSError) as error:
-            if ended.is_set():
-                return
-            logging.getLogger(__name__).error("cannot send: %s", error)
-        if ended.wait(DRAIN_EVERY_S):
-            return
+            await server.serve(in_fd, out_fd)
+        finally:
+            await opened.close()
+
+    asyncio.run(served())

@@ -83,10 +83,14 @@ class _Bucket:
     level: float
     seen_at: float
 
+    def level_at(self, now: float) -> float:
+        if now <= self.seen_at:
+            return self.level
+        return min(self.capacity, self.level + (now - self.seen_at) * self.refill_per_second)
+
     def refill(self, now: float) -> float:
         if now > self.seen_at:
-            more = (now - self.seen_at) * self.refill_per_second
-            self.level = min(self.capacity, self.level + more)
+            self.level = self.level_at(now)
             self.seen_at = now
         return self.level
 
@@ -110,21 +114,23 @@ class FairBudget:
         """Start full.
 
         Raises:
-            ValueError: nobody is named, or the fraction is not above 0 and at most 1.
+            ValueError: nobody is named although something is to be reserved, or the fraction is
+                not above 0 and at most 1 although somebody is.
         """
         named = dict.fromkeys(callers)
-        if not named:
-            raise ValueError("a budget names at least one caller")
-        if not 0 < reserve_fraction <= 1:
+        if not named and reserve_fraction != 0:
+            raise ValueError("a budget names at least one caller, or reserves nothing")
+        if named and not 0 < reserve_fraction <= 1:
             raise ValueError("the reserve is a fraction above 0 and at most 1")
         now = clock.monotonic()
-        each = capacity * reserve_fraction / len(named)
-        each_refill = refill_per_second * reserve_fraction / len(named)
+        each = capacity * reserve_fraction / max(1, len(named))
+        each_refill = refill_per_second * reserve_fraction / max(1, len(named))
         rest = 1 - reserve_fraction
         self._clock = clock
         self._reserves = {name: _Bucket(each, each_refill, each, now) for name in named}
         self._spare = _Bucket(capacity * rest, refill_per_second * rest, capacity * rest, now)
-        self._each_refill = each_refill
+        # Whoever has no reserve is told what one of those who have would be.
+        self._each_refill = each_refill if named else refill_per_second
 
     def reserve(self, caller: str, cost: int) -> Charge:
         """Take `cost` units: of the caller's own reserve, and what is missing of the spare."""
@@ -146,9 +152,12 @@ class FairBudget:
         return Charge(granted=False, retry_after_s=rest / self._each_refill)
 
     def levels(self) -> dict[str, float]:
-        """Return what is left: of each reserve by caller, and of the spare under the empty name."""
+        """Return what is left: of each reserve by caller, and of the spare under the empty name.
+
+        Changes nothing, so any thread may ask.
+        """
         now = self._clock.monotonic()
-        return {name: bucket.refill(now) for name, bucket in self._all()}
+        return {name: bucket.level_at(now) for name, bucket in self._all()}
 
     def restore(self, levels: Mapping[str, float], elapsed_s: float) -> None:
         """Go on where `levels` ended, `elapsed_s` seconds ago. Other names are left as they are."""

@@ -44,6 +44,14 @@ class MerkleTrail:
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._counting: Counter[tuple[str, str, str]] = Counter()
         self._lock = threading.Lock()
+        self._riders: list[Callable[[Connection, bool], None]] = []
+
+    def take_along(self, rider: Callable[[Connection, bool], None]) -> None:
+        """Let `rider` write too in each transaction to come; it is told which one is the last.
+
+        It runs in the writer's thread.
+        """
+        self._riders.append(rider)
 
     def count(self, method: str, caller: str) -> None:
         """Count a request that gets no row. Safe to call from any thread."""
@@ -68,6 +76,8 @@ class MerkleTrail:
     def seal(self, transaction: WriteTransaction) -> None:
         """Write the gathered rows and the new head."""
         self._write_counts(transaction.connection)
+        for rider in self._riders:
+            rider(transaction.connection, False)
         if not transaction.entries:
             return
         frontier = self._frontier
@@ -104,6 +114,8 @@ class MerkleTrail:
         """Keep a checkpoint of the last head, so that every run ends with one."""
         connection = transaction.connection
         self._write_counts(connection)
+        for rider in self._riders:
+            rider(connection, True)
         head = connection.one("SELECT size, note FROM audit_head")
         if head is not None:
             _keep(connection, head["size"], head["note"])

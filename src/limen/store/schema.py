@@ -94,6 +94,16 @@ TABLES = (
     )
     """,
     "CREATE INDEX outbox_by_state ON outbox (state)",
+    # What callers have left to spend, one row a server, so that a restart refills nothing.
+    # `levels` and `days` are JSON objects by caller.
+    """
+    CREATE TABLE budget (
+        server TEXT PRIMARY KEY,
+        levels TEXT NOT NULL,
+        days TEXT NOT NULL,
+        saved_at TEXT NOT NULL
+    )
+    """,
     """
     CREATE TABLE document_version (
         path TEXT NOT NULL,

@@ -64,6 +64,7 @@ class TrustedIssuer:
     always send a list: then a list of one value passes. `any_typ` is for those that do not mark
     access tokens as such; then any token of theirs passes that is made out for us.
     `roles_claim` names the claim with a list of roles, None when roles do not come from tokens.
+    Its callers are `name/sub`, so that two issuers' people are never one; plain `sub` without it.
     """
 
     issuer: str
@@ -72,6 +73,7 @@ class TrustedIssuer:
     lists_allowed: bool = False
     any_typ: bool = False
     roles_claim: str | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         if not self.issuer.startswith(("https://", "http://")):
@@ -241,7 +243,7 @@ def _token(claims: Mapping[str, Any], trusted: TrustedIssuer) -> Token:
     audience = claims["aud"]
     is_list = isinstance(audience, list)
     return Token(
-        subject=claims["sub"],
+        subject=f"{trusted.name}/{claims['sub']}" if trusted.name else claims["sub"],
         scopes=frozenset(claims.get("scope", "").split()),
         roles=frozenset(claims.get(trusted.roles_claim, ()) if trusted.roles_claim else ()),
         audience=tuple(audience) if is_list else (audience,),

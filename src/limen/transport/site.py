@@ -9,7 +9,7 @@ Source: MCP specification 2026-07-28, Streamable HTTP; RFC 9728; WHATWG Fetch (C
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,13 +87,18 @@ class Site:
         *,
         origins: Sequence[str] = (),
         ready: Callable[[], bool] = lambda: True,
+        at_end: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
-        """Mount the endpoints. `origins` may call from browsers besides `public_url`'s own."""
+        """Mount the endpoints. `origins` may call from browsers besides `public_url`'s own.
+
+        `at_end` is done last, in the loop that served.
+        """
         parts = urlsplit(public_url)
         self._host = parts.netloc.lower()
         self._origins = {f"{parts.scheme}://{self._host}", *(one.lower() for one in origins)}
         self._mounted = tuple(mounted)
         self._ready = ready
+        self._at_end = tuple(at_end)
         self._endpoints: dict[str, HttpEndpoint] = {}
         self._documents: dict[str, bytes] = {}
         for one in mounted:
@@ -173,6 +178,8 @@ class Site:
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self.close()
+                for ending in self._at_end:
+                    await ending()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import signal
 import socket
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -49,8 +49,11 @@ class WebServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End the streams that stay open, or the server would wait for them."""
+        # uvicorn's own notes the signal and raises it again in the end. By then the handlers are
+        # those of before, and a SIGTERM would kill us before the store is closed.
         self._site.close()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -73,6 +76,4 @@ def bind(host: str, port: int) -> socket.socket:
 
 def serve(site: Site, bound: socket.socket) -> None:
     """Serve a site at a bound socket until a signal ends us."""
-    # uvicorn hands a Ctrl-C on once it has ended; by then so have we.
-    with contextlib.suppress(KeyboardInterrupt):
-        WebServer(site).run(sockets=[bound])
+    WebServer(site).run(sockets=[bound])
