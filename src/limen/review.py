@@ -16,7 +16,7 @@ from limen.decisions.d7_audit import Audit
 from limen.errors import ApprovalError
 from limen.ports import Approvals, Clock, Policy, PolicyResource, Transaction
 from limen.walk import NOBODY, Backend, Walk
-from limen.words import Answer, Approval, AuditRow, Call, Caller, Outcome
+from limen.words import Answer, Approval, ApprovalRequest, AuditRow, Call, Caller, Outcome
 
 STEP = "d6_approval"
 
@@ -42,15 +42,15 @@ class Ruling:
 class Review:
     """Approve or reject calls of one server. Every attempt gets a row, the refused ones too.
 
-    `resource_of` looks up what a call is about in the transaction; `caller_of` says what a caller
-    holds now, or None for one who is no more.
+    `resource_of` looks up what a call is about in the transaction; `caller_of` says what whoever
+    asked holds now, or None for one who is no more.
     """
 
     catalogue: Catalogue
     backend: Backend
     resource_of: Callable[[Transaction, Walk], PolicyResource | Answer]
     policy: Policy
-    caller_of: Callable[[str], Caller | None]
+    caller_of: Callable[[ApprovalRequest], Caller | None]
     approvals: Approvals
     audit: Audit
     write: WriteNow
@@ -122,7 +122,7 @@ class Review:
         entry = self.catalogue.tools.get(approval.request.tool)
         walk = Walk(
             Call("", self.clock.now(), "cli", "", "limen", "tools/call"),
-            caller=self.caller_of(approval.request.caller) or NOBODY,
+            caller=self.caller_of(approval.request) or NOBODY,
             entry=entry,
             arguments=approval.request.arguments,
         )

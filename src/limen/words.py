@@ -180,6 +180,11 @@ class ApprovalRequest:
     expires_at: datetime
     setup: str = ""
     """Where it leads as that is set up, such as a destination; empty where it leads nowhere."""
+    transport: str = ""
+    """How it came, which says who vouched: the owner's settings over stdio, a token over HTTP."""
+    roles: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    """What the caller held when they asked, sorted: nobody can ask an outside issuer later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,3 +270,36 @@ def test_it_ends_on_a_signal_with_all_rows_written(tmp_path: Path, sign: int) ->
     rows = json.loads(listed)["entries"]
     assert rows[0]["tool"] == "calendar_why"
     assert (rows[0]["caller"], rows[0]["transport"]) == ("agent-alpha", "http")
+
+
+def test_what_a_caller_over_http_asked_for_is_sent_once_after_a_person_approves(
+    tmp_path: Path,
+) -> None:
+    with going_up(tmp_path) as child:
+        url, token = url_of(child, "desk"), token_of(child, "agent-alpha", "desk")
+        export = {"path": "public/handbook.txt", "destination": "partner"}
+        held = structured(call(url, token, "export", **export))
+        assert held["error"] == "pending_approval"
+        data = ("--data", str(tmp_path / "data"))
+        done = limen("approvals", "approve", held["approval"], "--as", "boss", *data)
+        assert done.stdout.splitlines()[-1] == f"delivered: {held['approval']}", done.stderr
+        assert structured(call(url, token, "export", **export))["state"] == "delivered"
+        assert len(list((tmp_path / "data" / "outgoing").iterdir())) == 1
+
+
+def test_an_approval_of_a_caller_whose_token_was_revoked_is_not_carried_out(
+    tmp_path: Path,
+) -> None:
+    data = ("--data", str(tmp_path))
+    assert limen("desk", "seed", *data).returncode == 0
+    with serving_http("desk", tmp_path) as child:
+        port = child.url.rpartition(":")[2]
+        words = ("token", "issue", "desk", "--caller", "alice", "--role", "staff", "--port", port)
+        token = limen(*words, *data).stdout.strip()
+        export = {"path": "public/handbook.txt", "destination": "partner"}
+        held = structured(call(f"{child.url}/desk/mcp", token, "export", **export))
+        assert held["error"] == "pending_approval"
+        assert limen("token", "revoke", "--caller", "alice", *data).returncode == 0
+        done = limen("approvals", "approve", held["approval"], "--as", "boss", *data)
+        assert done.returncode == 1
+        assert "may not ask for it any more" in done.stderr

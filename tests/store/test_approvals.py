@@ -42,6 +42,9 @@ BOUND = {
     "resource_digest",
     "policy_version",
     "setup",
+    "transport",
+    "roles",
+    "scopes",
 }
 STATES = (
     "pending",
@@ -114,7 +117,9 @@ def test_the_same_request_is_answered_by_the_same_approval(desk: Desk) -> None:
 @pytest.mark.parametrize("name", sorted(BOUND))
 def test_a_request_that_differs_in_one_thing_is_another(desk: Desk, name: str) -> None:
     desk.open()
-    other = dataclasses.replace(REQUEST, **{name: getattr(REQUEST, name) + "x"})
+    value = getattr(REQUEST, name)
+    changed = (*value, "x") if isinstance(value, tuple) else value + "x"
+    other = dataclasses.replace(REQUEST, **{name: changed})
     assert desk.approvals.find(other) is None
     assert desk.open(other).id == "ap-2"
     assert desk.open().id == "ap-1"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,11 +40,14 @@ from limen.store.tokens import TokenTable
 from limen.store.writer import Writer
 from limen.version import __version__
 from limen.walk import Walk
-from limen.words import Answer, Approval, AuditRow, Caller
+from limen.words import Answer, Approval, ApprovalRequest, AuditRow, Caller
 
 T = TypeVar("T")
 
 LOCK_FILE = "outbox.lock"
+
+MOST_TOKENS = 1_000
+"""Tokens of one caller that are looked at. Nobody needs a tenth of that."""
 
 
 class SystemClock:
@@ -354,16 +357,12 @@ def build_desk(house: House, door: Door | None = None) -> Desk:
             raise LookupError("a held tool names no resource")
         return resource(view_of(transaction, walk.caller.id, ""), walk.arguments)
 
-    def caller_of(caller_id: str) -> Caller | None:
-        local = local_caller(settings)
-        return local if local.id == caller_id else None
-
     review = Review(
         catalogue,
         native,
         resource_in,
         policies,
-        caller_of,
+        partial(_asker_now, house),
         house.approvals,
         row.d7_audit,
         house.log.write_with_now,
@@ -371,6 +370,25 @@ def build_desk(house: House, door: Door | None = None) -> Desk:
         new_call_id,
     )
     return Desk(house, catalogue, policies, native, row, Gate(row, native, clock), review)
+
+
+def _asker_now(house: House, request: ApprovalRequest) -> Caller | None:
+    """Return who asked, with what they held then and still hold as far as this house knows.
+
+    What was revoked since is gone. Of a caller of an outside issuer nothing newer is known.
+    """
+    if request.transport != "http":
+        local = local_caller(house.settings)
+        return local if local.id == request.caller else None
+    asked = Caller(request.caller, frozenset(request.roles), frozenset(request.scopes))
+    now = house.clock.now()
+    tokens = house.tokens().list(MOST_TOKENS, request.caller)
+    if not tokens:
+        return asked
+    good = [one for one in tokens if one.revoked_at is None and one.expires_at > now]
+    roles = frozenset(role for one in good for role in one.roles)
+    scopes = frozenset(scope for one in good for scope in one.scopes)
+    return Caller(asked.id, asked.roles & roles, asked.scopes & scopes)
 
 
 def _make_folder(folder: Path) -> None:

@@ -91,6 +91,9 @@ class ApprovalStep:
             asked_at=now,
             expires_at=now + self.expiry,
             setup=resource.setup,
+            transport=walk.call.transport,
+            roles=tuple(sorted(walk.caller.roles)),
+            scopes=tuple(sorted(walk.caller.scopes)),
         )
 
 

@@ -202,6 +202,7 @@ def _approval(row: Row | None) -> Approval | None:
     asked = orjson.loads(row["request"])
     asked["asked_at"] = datetime.fromisoformat(asked["asked_at"])
     asked["expires_at"] = datetime.fromisoformat(asked["expires_at"])
+    asked["roles"], asked["scopes"] = tuple(asked["roles"]), tuple(asked["scopes"])
     return Approval(
         id=row["id"],
         request=ApprovalRequest(**asked),
