@@ -198,7 +198,7 @@ def _read_table(packed: bytes) -> _Table:
             text = archive.read(CSV_FILE).decode("ascii")
     except (zipfile.BadZipFile, zlib.error, KeyError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"history is no archive with a `{CSV_FILE}` in it") from error
-    first, *lines = text.splitlines()
+    first, *lines = text.splitlines() or [""]
     header = first.split(",")
     if header[0] != "Date" or len(set(header)) != len(header):
         raise SourceChangedError(f"history has columns `{first[:60]}`")
