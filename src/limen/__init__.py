@@ -4,7 +4,7 @@ The map, from the top down; a room imports only what is below it:
 
     cli                                     one file a command group
     app                                     composition: who keeps each port
-    transport                               MCP on the wire, both protocol eras
+    transport  prove                        MCP on the wire, both eras; a prober from outside
     gate  review                            the row of seven; a person's decision
     decisions  backends  servers  store     the seven; what does the work; what is served; tables
     walk                                    what one request gathers on its way

@@ -35,6 +35,15 @@ GRANTS: Mapping[str, frozenset[str]] = {
 }
 """The scopes of the two callers, by server."""
 
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "ecb": {"tool": "calendar_why", "arguments": {"day": "2026-04-03"}},
+    "desk": {"tool": "docs_read", "arguments": {"path": "public/handbook.txt"}},
+}
+"""A call of each server that is answered, for whoever tries it from outside."""
+
+HIDDEN: Mapping[str, tuple[str, ...]] = {"ecb": ("series_catalogue",)}
+"""The tools that exist for the owner alone, by server."""
+
 OWNERS_ALONE: Mapping[str, frozenset[str]] = {"ecb": frozenset({"series:list"})}
 
 ROLES = ("staff",)
@@ -92,7 +101,12 @@ def open_demo(house: House, public_url: str, *, offline: bool, frozen_clock: boo
     manifest = {
         "issuer": issuer.issuer,
         "servers": {
-            server: {"url": web.resource(server), "resource": web.resource(server)}
+            server: {
+                "url": web.resource(server),
+                "resource": web.resource(server),
+                "example": EXAMPLES[server],
+                "hidden": {caller: list(HIDDEN.get(server, ())) for caller in CALLERS},
+            }
             for server in SERVERS
         },
         "budget": {

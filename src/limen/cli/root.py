@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from limen.cli import approvals, audit, call, desk, doctor, policy, serve, token, up
+from limen.cli import approvals, audit, call, desk, doctor, policy, prove, serve, token, up
 from limen.version import __version__
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.add_typer(serve.app, name="serve")
 app.command("call")(call.call)
+app.command("prove")(prove.prove)
 app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")
 app.add_typer(approvals.app, name="approvals")
