@@ -20,6 +20,7 @@ class Promise:
 
 DESIGN = "design: the row is data"
 DESK = "spec: desk"
+ECB = "spec: ecb"
 WIRE = "MCP specification 2026-07-28"
 CASES = "reported cases"
 
@@ -68,6 +69,14 @@ PROMISES = (
     Promise("clean-exit", "Leaving, signals and broken pipes end it cleanly within 2 s.", "issue"),
     Promise("bounded-memory", "A client that never reads fills no memory.", CASES),
     Promise("bad-lines", "A malformed line gets its error, or is ignored.", WIRE),
+    Promise("proved-from-outside", "A broken promise is noticed from outside.", "issue"),
+    Promise("prober-finds", "Each planted fault is found, and nothing else is.", "issue"),
+    Promise("one-audience", "A token is for exactly this server, or it is 401.", DESIGN),
+    Promise("fair-share", "A greedy caller leaves the others their reserve.", DESIGN),
+    Promise("spent-stays-spent", "A restart refills no budget.", "issue"),
+    Promise("coverage", "A window says what is not in it, and why.", ECB),
+    Promise("exact-digits", "A rate has exactly the digits that were printed.", ECB),
+    Promise("no-silent-fallback", "An older rate is never given as another day's.", CASES),
     Promise("official-client", "The official client works in every era.", WIRE),
     Promise("wrong-settings", "A wrong setting stops the start with one line.", "issue"),
     Promise("wrong-policies", "A wrong rule stops the start with file and line.", DESK),

@@ -19,13 +19,19 @@ import httpx
 
 from wire import META, WAIT_S
 
+BROKEN = Path(__file__).parent / "broken.py"
+"""Runs `limen` with one promise broken; its first word says which."""
+
 
 class WebChild:
     """A process of ours that serves over HTTP. `manifest` is what it wrote for programs."""
 
-    def __init__(self, *words: str, ready: str, **environment: str) -> None:
+    def __init__(
+        self, *words: str, ready: str, broken: str | None = None, **environment: str
+    ) -> None:
+        ours = ["-m", "limen"] if broken is None else [str(BROKEN), broken]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "limen", *words],
+            [sys.executable, *ours, *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
@@ -76,12 +82,20 @@ class WebChild:
 
 
 @contextlib.contextmanager
-def going_up(folder: Path, *words: str, **environment: str) -> Iterator[WebChild]:
+def going_up(
+    folder: Path, *words: str, broken: str | None = None, **environment: str
+) -> Iterator[WebChild]:
     """Run `limen up --offline` with its data in a folder; whatever happens, it is gone then."""
     tokens = folder / "tokens.json"
     told = ["--port", "0", "--data", str(folder / "data"), "--tokens-file", str(tokens)]
     child = WebChild(
-        "up", "--offline", *told, *words, ready=r"(http://\S+?)/ecb/mcp", **environment
+        "up",
+        "--offline",
+        *told,
+        *words,
+        ready=r"(http://\S+?)/ecb/mcp",
+        broken=broken,
+        **environment,
     )
     try:
         child.manifest = json.loads(tokens.read_text())

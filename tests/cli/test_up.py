@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from promised import promise
 from web import WebChild, call, going_up, post, serving_http
 from wire import limen
 
@@ -106,6 +107,7 @@ def test_tokens_are_not_written_where_they_could_be_committed(tmp_path: Path) ->
     assert list(inside.iterdir()) == []
 
 
+@promise("fair-share")
 def test_the_greedy_caller_leaves_the_quiet_one_exactly_its_reserve(tmp_path: Path) -> None:
     with going_up(tmp_path, "--frozen-clock") as child:
         url = url_of(child)
@@ -120,6 +122,7 @@ def test_the_greedy_caller_leaves_the_quiet_one_exactly_its_reserve(tmp_path: Pa
         assert structured(one)["error"] != "over_budget"
 
 
+@promise("one-audience")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -228,6 +231,7 @@ def test_a_token_is_shown_once_and_listed_by_its_digest_alone(tmp_path: Path) ->
     assert "revoked" in limen("token", "list", *data).stdout
 
 
+@promise("spent-stays-spent")
 def test_what_was_spent_stays_spent_after_a_restart(tmp_path: Path) -> None:
     environment = {
         "LIMEN_ECB__SOURCE": "history",

@@ -12,6 +12,7 @@ import pytest
 
 from limen.prove.checks import CHECKS, run_all
 from limen.prove.target import Target, read_manifest
+from promised import promise
 from standins.small_server import FAULTS, SmallServer
 from web import going_up
 from wire import limen
@@ -25,10 +26,12 @@ def states(folder: Path, faults: Collection[str] = ()) -> dict[str, str]:
         return {check.name: seen.state for check, seen in run_all(target)}
 
 
+@promise("prober-finds")
 def test_a_server_that_keeps_its_promises_has_nothing_to_find(tmp_path: Path) -> None:
     assert states(tmp_path) == {check.name: "held" for check in CHECKS}
 
 
+@promise("prober-finds")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found_by_its_check(tmp_path: Path, fault: str) -> None:
     found = states(tmp_path, [fault])

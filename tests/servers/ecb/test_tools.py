@@ -24,6 +24,7 @@ from limen.servers.ecb.series import SERIES
 from limen.servers.ecb.tools import ecb_catalogue
 from limen.settings import Settings
 from limen.words import Answer, Call
+from promised import promise
 from standins.ecb_portal import EMPTY, EcbPortal, Reply, shipped_rows
 
 AFTERWARDS = datetime(2026, 10, 30, 18, 0, tzinfo=UTC)
@@ -133,6 +134,7 @@ def at(asked: Asked, *moment: int) -> None:
     asked.clock.at = datetime(*moment, tzinfo=UTC)  # type: ignore[arg-type, misc]
 
 
+@promise("coverage")
 def test_the_easter_window_has_eight_rates_and_says_where_the_other_four_days_are(
     offline: Asked,
 ) -> None:
@@ -163,6 +165,7 @@ def test_the_easter_window_has_eight_rates_and_says_where_the_other_four_days_ar
     assert coverage["source"] == said["source"] == "Source: ECB statistics."
 
 
+@promise("exact-digits")
 def test_a_rate_is_a_json_number_of_the_digits_that_were_printed(offline: Asked) -> None:
     text = offline.text("rates_window", currency="INR", start="2025-12-10", end="2025-12-10")
     assert '"observations":[["2025-12-10",104.6008]]' in text
@@ -308,6 +311,7 @@ def test_a_day_with_a_rate_has_its_own(
     assert f'"day":"{day}","rate":{expected},"is_fallback":false' in text
 
 
+@promise("no-silent-fallback")
 def test_a_day_after_the_shipped_history_is_not_answered_with_an_older_rate(
     offline: Asked,
 ) -> None:
