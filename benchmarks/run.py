@@ -1,7 +1,8 @@
 """Measure what Limen promises about speed and size, and print a table.
 
-    uv run python benchmarks/run.py            all of it, about two minutes
+    uv run python benchmarks/run.py            all of it, about five minutes
     uv run python benchmarks/run.py decisions  one part: decisions audit start memory verify
+                                               coverage callers http (needs `wrk`)
 
 Figures are medians of several runs. The machine is noisy: compare figures of one run.
 """
@@ -19,11 +20,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from limen.app import SystemClock, desk_schema, open_house
+from limen.answers.calendars import target
+from limen.answers.coverage import SeriesLife, SourceReach, certify
+from limen.answers.days import Days
+from limen.app import SystemClock, open_house, schema_of
 from limen.decisions.d1_audience import Audience, LocalCaller
 from limen.decisions.d2_budget import Budget, FairBudget
 from limen.decisions.d3_reach import Reach
@@ -92,7 +96,7 @@ def decisions() -> Iterator[Figure]:
                 ' [Action::"docs_read", Action::"docs_update"],'
                 f' resource in Folder::"team/{team}");'
             )
-        policies = CedarPolicies.load(Path(folder), desk_schema(), clock=clock, on_change=print)
+        policies = CedarPolicies.load(Path(folder), schema_of("desk"), clock=clock, on_change=print)
         if policies.status().count != 10:
             raise SystemExit("these are not 10 policies")
         steps = [
@@ -275,12 +279,82 @@ def verified(rows: int = 200_000) -> Iterator[Figure]:
     yield Figure("`limen audit verify`", statistics.median(rates), "rows/s", 100_000, True)
 
 
+def coverage() -> Iterator[Figure]:
+    """Time a certificate over 27 years, everything delivered."""
+    calendar, reach = target(), SourceReach(None, None, NOW)
+    first, last = date(1999, 1, 4), date(2025, 12, 31)
+    days = calendar.open_days(first, last)
+    delivered = Days.of(days)
+    life = SeriesLife(first, None, ())
+    times = []
+    for _ in range(2_000):
+        begun = time.perf_counter()
+        found = certify(
+            calendar,
+            life,
+            reach,
+            requested_from=first,
+            requested_to=last,
+            delivered=delivered,
+            evaluated_at=NOW,
+            source="",
+        )
+        times.append(time.perf_counter() - begun)
+        if not found.complete:
+            raise SystemExit("this certificate is not complete")
+    yield Figure("certificate over 27 years", statistics.median(times) * 1e6, "µs", 200)
+
+
+def callers(number: int = 100_000) -> Iterator[Figure]:
+    """Weigh and time a budget with many named callers and their quotas."""
+    code = (
+        "import sys, time, statistics\n"
+        "from limen.app import SystemClock\n"
+        "from limen.decisions.d2_budget import FairBudget, Quotas\n"
+        "clock, number = SystemClock(), int(sys.argv[1])\n"
+        "def kb(): return int(open('/proc/self/status').read().partition('VmRSS:')[2].split()[0])\n"
+        "before = kb()\n"
+        "names = [f'agent-{n}' for n in range(number)]\n"
+        "budget, quotas = FairBudget(1e9, 0, names, clock), Quotas(10**6, 10**6, clock)\n"
+        "for name in names: quotas.take(name); budget.reserve(name, 1)\n"
+        "begun = time.perf_counter()\n"
+        "for name in names: quotas.take(name); budget.reserve(name, 1)\n"
+        "each = (time.perf_counter() - begun) / number\n"
+        "print((kb() - before) / 1024, each * 1e6)\n"
+    )
+
+    def ran(count: int) -> tuple[float, float]:
+        command = [sys.executable, "-c", code, str(count)]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        weight, each = map(float, out.split())
+        return weight, each
+
+    runs = [(ran(number), ran(100)) for _ in range(3)]
+    weight = statistics.median(many[0] for many, _ in runs)
+    many = statistics.median(many[1] for many, _ in runs)
+    few = statistics.median(few[1] for _, few in runs)
+    yield Figure(f"{number:,} distinct callers in the budget", weight, "MiB", 100 * 1e6 / 2**20)
+    yield Figure("one charge and quota, that many callers", many, "µs", 25)
+    yield Figure("the same with 100 callers (no promise)", few, "µs", 1e9)
+
+
+def over_http() -> Iterator[Figure]:
+    """Compare the full boundary with the bare SDK."""
+    from wire import compare
+
+    for name, measured, unit, limit, at_least in compare():
+        yield Figure(name, measured, unit, limit, at_least)
+
+
 PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "decisions": decisions,
     "audit": audit,
     "start": start,
     "memory": memory,
     "verify": verified,
+    "coverage": coverage,
+    "callers": callers,
+    "http": over_http,
 }
 
 

@@ -212,6 +212,15 @@ class PublicationCalendar:
         day = self.today(at)
         return day.toordinal() - (at < self.late_at(day))
 
+    def same_until(self, at: datetime) -> datetime:
+        """Return until when `today` and `last_late` stay what they are at a moment, aware UTC."""
+        day = self.today(at)
+        late = self.late_at(day)
+        if at < late:
+            return late
+        midnight = datetime.combine(day, time.min, self.zone) + timedelta(days=1)
+        return midnight.astimezone(UTC)
+
     def _search(self, day: date, step: int) -> date:
         start = day.toordinal()
         for ordinal in range(start + step, start + step * MAX_SEARCH, step):

@@ -44,6 +44,9 @@ from limen.words import Answer, Approval, ApprovalRequest, AuditRow, Caller
 
 T = TypeVar("T")
 
+RANDOM_IDS = 256
+"""Random parts of ids that are made at once."""
+
 LOCK_FILE = "outbox.lock"
 
 MOST_TOKENS = 1_000
@@ -62,9 +65,24 @@ class SystemClock:
         return time.monotonic()
 
 
-def new_call_id() -> str:
-    """Return an id for a call: sorts by time to the millisecond, and cannot be guessed."""
-    return f"{time.time_ns() // 1_000_000:012x}-{secrets.token_hex(8)}"
+class CallIds:
+    """Make ids for calls: they sort by time to the millisecond, and cannot be guessed."""
+
+    def __init__(self) -> None:
+        self._random: list[str] = []
+
+    def __call__(self) -> str:
+        """Return the next id. Safe to call from any thread."""
+        while True:
+            try:
+                return f"{time.time_ns() // 1_000_000:012x}-{self._random.pop()}"
+            except IndexError:
+                # Many at once: asking the system for randomness costs more than all else here.
+                text = secrets.token_hex(8 * RANDOM_IDS)
+                self._random += [text[at : at + 16] for at in range(0, len(text), 16)]
+
+
+new_call_id = CallIds()
 
 
 def new_approval_id() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from houses import run
+from houses import StillClock, run
 from limen.answers.calendars import target
 from limen.servers.ecb.history import CSV_FILE, History, ShippedFile, find_shipped
 from limen.servers.ecb.outcomes import RejectedParameters, UnknownSeries, WrongFormat
@@ -58,11 +58,14 @@ def test_a_history_that_was_changed_is_not_served(tmp_path: Path) -> None:
     shipped = find_shipped()
     copy = tmp_path / "history.zip"
     shutil.copy(shipped.path, copy)
-    history = History(target(), ShippedFile(copy, shipped.expected_sha256, "copy"))
+    clock = StillClock()
+    file = ShippedFile(copy, shipped.expected_sha256, "copy")
+    history = History(target(), file, seconds=clock.monotonic)
     assert run(history.window("USD", FIRST, LAST)).rates
     raw = bytearray(copy.read_bytes())
     raw[len(raw) // 2] ^= 1
     copy.write_bytes(raw)
+    clock.move(seconds=1)
     with pytest.raises(DamagedFileError, match="its bytes changed"):
         run(history.window("USD", FIRST, LAST))
 

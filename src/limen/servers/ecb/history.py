@@ -10,11 +10,14 @@ import hashlib
 import importlib.metadata
 import io
 import itertools
+import math
 import os
+import time
 import zipfile
 import zlib
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -40,6 +43,12 @@ NO_RATE = "N/A"
 MAX_CSV = 16 * 1024 * 1024
 """Bytes, unpacked. Eight times the file of October 2026."""
 
+LOOK_EVERY_S = 1.0
+"""Seconds between two looks at the file. Each look is a system call that others wait for."""
+
+MAX_WINDOWS = 256
+"""Windows that are remembered. All of them over the whole history have 100 MB."""
+
 Stamp = tuple[int, int, int, int]
 """What a file that nobody touched keeps: time of change (twice, one cannot be set), size, inode."""
 
@@ -57,13 +66,15 @@ class ShippedFile:
 class _Table:
     """The file, read. Columns are cut out of `lines` one by one, when asked for.
 
-    `days` and `lines` belong together, newest first, as printed.
+    `days` and `lines` belong together, newest first, as printed. `windows` are bodies that were
+    asked for, the longest unused first.
     """
 
     header: Sequence[str]
     days: Sequence[date]
     lines: Sequence[str]
     columns: dict[str, Mapping[date, str]] = field(default_factory=dict)
+    windows: OrderedDict[tuple[str, date, date], Body] = field(default_factory=OrderedDict)
 
     def column(self, currency: str) -> Mapping[date, str] | None:
         """Return the rates of one currency, oldest first, or None when there is no such column."""
@@ -89,15 +100,24 @@ class History:
     """Serve the shipped history. Nothing is read before the first question.
 
     INVARIANT: rates come from bytes with the digest of the first read, which is that of the
-    installation where it left one. The file is looked at again at each question, and read again
-    when it was touched.
+    installation where it left one. The file is looked at again once a second while questions
+    come, and read again when it was touched.
     """
 
-    def __init__(self, calendar: Calendar, shipped: ShippedFile | None = None) -> None:
+    def __init__(
+        self,
+        calendar: Calendar,
+        shipped: ShippedFile | None = None,
+        *,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare to read. `seconds` never go back; `shipped` is the installed file by default."""
         self._calendar = calendar
+        self._seconds = seconds
         self._shipped = shipped
         self._table: _Table | None = None
         self._stamp: Stamp | None = None
+        self._looked_at = -math.inf
         self._sha256: bytes | None = None
 
     @property
@@ -115,11 +135,16 @@ class History:
         Its completion is the moment at which the rates of its last day were due.
         """
         table = self._read()
+        key = (currency, first, last)
+        known = table.windows.get(key)
+        if known is not None:
+            table.windows.move_to_end(key)
+            return known
         series = find(currency)
         rates = None if series is None else table.column(currency)
         if series is None or rates is None:
             raise UnknownSeriesError(f"history has no such series: `{currency[:10]}`")
-        return Body(
+        body = Body(
             series=series,
             rates=rates,
             covers_from=None,
@@ -127,6 +152,10 @@ class History:
             completed_at=self._calendar.due_at(table.days[0]),
             origin=self._file().origin,
         ).within(first, last)
+        table.windows[key] = body
+        if len(table.windows) > MAX_WINDOWS:
+            table.windows.popitem(last=False)
+        return body
 
     async def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -137,10 +166,14 @@ class History:
         return self._shipped
 
     def _read(self) -> _Table:
+        now = self._seconds()
+        if self._table is not None and now < self._looked_at + LOOK_EVERY_S:
+            return self._table
         path = self._file().path
         try:
             stamp = stamp_of(path)
             if self._table is not None and stamp == self._stamp:
+                self._looked_at = now
                 return self._table
             packed = path.read_bytes()
         except OSError as error:
@@ -148,7 +181,7 @@ class History:
         self._compare(packed, path)
         if self._table is None:
             self._table = _read_table(packed)
-        self._stamp = stamp
+        self._stamp, self._looked_at = stamp, now
         return self._table
 
     def _compare(self, packed: bytes, path: Path) -> None:

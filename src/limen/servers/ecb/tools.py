@@ -12,7 +12,7 @@ import importlib.util
 import logging
 import re
 from collections.abc import Awaitable, Iterable, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
@@ -38,7 +38,7 @@ from limen.catalogue import Catalogue, Entry, tool
 from limen.servers.ecb.outcomes import DAY
 from limen.servers.ecb.series import ENDED, SERIES, SERIES_BEGIN, Series, find
 from limen.servers.ecb.sources import SOURCE, DamagedFileError
-from limen.servers.ecb.view import Found, RatesView, Window, exact, exact_pairs
+from limen.servers.ecb.view import Found, RatesView, Window, exact
 from limen.upstream.errors import UpstreamError, WrongHostError
 from limen.words import Answer, business
 
@@ -315,10 +315,10 @@ async def rates_window(
         first, last = _day(start, "start"), _day(end, "end")
         if isinstance(currency, str):
             only = await view.window(_series(currency), first, last)
-            return {"ok": True, **_rates(only)}
+            return {"ok": True, **_rates(only, view.clock.now())}
         several = [_series(one) for one in currency]
         windows = await _all(view.window(one, first, last) for one in several)
-        return {"ok": True, "windows": [_rates(window) for window in windows]}
+        return {"ok": True, "windows": [_rates(window, view.clock.now()) for window in windows]}
 
     return await _said(work())
 
@@ -598,7 +598,7 @@ async def rates_chart(
             "data": base64.b64encode(picture).decode("ascii"),
             "mimeType": "image/png",
         }
-        return Answer(result={"ok": True, **_rates(window)}, content=(image,))
+        return Answer(result={"ok": True, **_rates(window, view.clock.now())}, content=(image,))
 
     return await _said(work())
 
@@ -692,13 +692,13 @@ def _current() -> list[Series]:
     return [series for series in SERIES.values() if series.last_day is None]
 
 
-def _rates(window: Window) -> _Rates:
+def _rates(window: Window, now: datetime) -> _Rates:
     body = window.body
     said: _Rates = {
         "currency": window.series.currency,
         "series": f"EXR.{window.series.key}",
-        "observations": exact_pairs(body),
-        "coverage": _certificate(window.coverage),
+        "observations": window.pairs,
+        "coverage": _as_certificate(window.certificate(now)),
         "source": SOURCE,
         "origin": body.origin if body is not None else "nothing had to be asked",
     }
@@ -711,14 +711,13 @@ def _rates(window: Window) -> _Rates:
     return said
 
 
-def _certificate(coverage: Coverage) -> CoverageJson[TargetAbsent]:
-    written: Any = coverage.as_json()
+def _as_certificate(written: Any) -> CoverageJson[TargetAbsent]:
     certificate: CoverageJson[TargetAbsent] = written
     return certificate
 
 
 def _passed(coverage: Coverage) -> PassedOver:
-    certificate = _certificate(coverage)
+    certificate = _as_certificate(coverage.as_json())
     return {
         "days": coverage.requested_calendar_days,
         "absent": certificate["absent"],

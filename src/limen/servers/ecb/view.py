@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import orjson
 
@@ -19,6 +21,12 @@ LOOK_BACK = timedelta(days=14)
 """How far before a day its last rate is looked for. The longest closing of TARGET has five days."""
 
 
+MAX_KNOWN = 256
+
+Question = tuple[str, date, date]
+"""Currency, first day, last day."""
+
+
 @dataclass(frozen=True, slots=True)
 class RatesView:
     """The source of the rates, when they are published, and what time it is."""
@@ -26,6 +34,8 @@ class RatesView:
     source: RateSource
     calendar: PublicationCalendar
     clock: Clock
+    known: OrderedDict[Question, Known] = field(default_factory=OrderedDict)
+    """Windows that were certified, the longest unused first."""
 
     def today(self) -> date:
         """Return which day it is in Frankfurt, which is what dates rates."""
@@ -41,11 +51,24 @@ class RatesView:
             CoverageError: the window ends before it begins, or is too wide.
             UpstreamError: the source has no answer now.
         """
+        now, key = self.clock.now(), (series.currency, first, last)
+        known = self.known.get(key)
+        if known is not None and known.made_at <= now < known.same_until:
+            # The source is asked all the same: it knows whether it has anything newer.
+            body = await self.source.window(*known.asked) if known.asked is not None else None
+            if body is known.body:
+                self.known.move_to_end(key)
+                return known.window
         window_of(first, last)
         since = max(first, series.first_day)
         until = min(last, self.today(), series.last_day or last)
-        body = await self.source.window(series.currency, since, until) if since <= until else None
-        return self.certified(series, body, first, last)
+        asked = (series.currency, since, until) if since <= until else None
+        body = await self.source.window(*asked) if asked is not None else None
+        window = self.certified(series, body, first, last)
+        self.known[key] = Known(now, self.calendar.same_until(now), asked, body, window)
+        if len(self.known) > MAX_KNOWN:
+            self.known.popitem(last=False)
+        return window
 
     def certified(self, series: Series, body: Body | None, first: date, last: date) -> Window:
         """Return what a body has of a window, certified. Without a body nothing was asked."""
@@ -66,7 +89,7 @@ class RatesView:
             evaluated_at=now,
             source=SOURCE,
         )
-        return Window(series, body, coverage)
+        return Window(series, body, coverage, coverage.as_json(), exact_pairs(body))
 
     def last_expected(self, series: Series, day: date) -> date | None:
         """Return the last day up to `day` that should have a rate, None before the series."""
@@ -106,11 +129,40 @@ class RatesView:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A series over a window: what came (None when nobody had to be asked), and its certificate."""
+    """A series over a window: what came (None when nobody had to be asked), and its certificate.
+
+    `written` is the certificate as JSON, and `pairs` are the rates, both made once.
+    """
 
     series: Series
     body: Body | None
     coverage: Coverage
+    written: Mapping[str, Any]
+    pairs: list[tuple[str, float]]
+
+    def certificate(self, now: datetime) -> dict[str, Any]:
+        """Return the certificate as JSON values, in the order of its fields, as of now."""
+        moment = now.isoformat()
+        if self.body is not None:
+            return {**self.written, "evaluated_at": moment}
+        # Nobody was asked, because nothing could come: that is so now, too.
+        more = dict.fromkeys(("body_completed_at", "as_of_body", "evaluated_at"), moment)
+        return {**self.written, **more}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A window that was certified, what the source was asked for it, and what it brought.
+
+    From `made_at` up to `same_until` the calendar says the same of every day, so for the same body
+    the certificate is the same, but for when it was made.
+    """
+
+    made_at: datetime
+    same_until: datetime
+    asked: Question | None
+    body: Body | None
+    window: Window
 
 
 @dataclass(frozen=True, slots=True)
