@@ -11,8 +11,10 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
+from limen.catalogue import Catalogue
 from limen.cli.root import app
 from limen.servers.desk.tools import desk_catalogue
+from limen.servers.ecb.tools import ecb_catalogue
 from limen.settings import FolderSettings, HttpSettings, Settings
 from limen.words import AuditRow
 
@@ -55,9 +57,9 @@ def plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else value
 
 
-def tools() -> Iterator[str]:
-    """Describe the desk's tools as a caller sees them."""
-    for entry in desk_catalogue("").tools.values():
+def tools(catalogue: Catalogue) -> Iterator[str]:
+    """Describe a server's tools as a caller sees them."""
+    for entry in catalogue.tools.values():
         yield f"\n### `{entry.name}`: {entry.title}\n"
         yield entry.description + "\n"
         held = ", held for approval" if entry.held else ""
@@ -88,7 +90,15 @@ def page() -> str:
     for kind in (FolderSettings, HttpSettings):
         lines += ["", f"### `[desk.destinations.NAME]`, {(kind.__doc__ or '').strip()}", ""]
         lines += ["| key | default | write |\n|---|---|---|", *settings(kind)]
-    lines += ["", "## Tools of the desk", *tools(), "", "## Fields of an audit row", ""]
+    lines += ["", "## Tools of the desk", *tools(desk_catalogue(""))]
+    lines += [
+        "",
+        "## Tools of the reference rates",
+        *tools(ecb_catalogue("")),
+        "",
+        "## Fields of an audit row",
+        "",
+    ]
     lines += [f"- `{field.name}`" for field in fields(AuditRow)]
     return "\n".join(lines) + "\n"
 
