@@ -290,7 +290,7 @@ def test_what_was_signed_cannot_be_changed_afterwards() -> None:
     header, payload, signature = signed().split(".")
     richer = b64(changed(CLAIMS, {"scope": "everything"}))
     assert reason(f"{header}.{richer}.{signature}") == "signature does not verify"
-    for number in range(0, 86, 17):
+    for number in range(0, 85, 17):
         letter = "B" if signature[number] == "A" else "A"
         broken = signature[:number] + letter + signature[number + 1 :]
         assert reason(f"{header}.{payload}.{broken}") == "signature does not verify"

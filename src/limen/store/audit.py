@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -26,6 +27,9 @@ from limen.store.writer import Writer, WriteTransaction
 from limen.words import AuditRow
 
 T = TypeVar("T")
+
+AT_ONCE = 32
+"""Entries of one statement. After each statement the writer waits for its turn to go on."""
 
 KEEP_EVERY = 1000
 """Entries between two kept checkpoints. One is about 200 bytes; a row is about 600."""
@@ -82,16 +86,19 @@ class MerkleTrail:
             return
         frontier = self._frontier
         first = frontier.size
-        entries = []
-        for seq, (row, body) in enumerate(transaction.entries, first):
+        values: dict[str, Any] = {}
+        for number, (row, body) in enumerate(transaction.entries):
             leaf = leaf_hash(body)
             frontier.append(leaf)
-            entries.append(
-                {"seq": seq, "id": row.id, "state": row.state, "body": body.decode(), "leaf": leaf}
-            )
-        transaction.connection.run_many(
-            "INSERT INTO audit_entry VALUES (:seq, :id, :state, :body, :leaf)", entries
-        )
+            place = number % AT_ONCE
+            values[f"seq{place}"] = first + number
+            values[f"id{place}"] = row.id
+            values[f"state{place}"] = row.state
+            values[f"body{place}"] = body.decode()
+            values[f"leaf{place}"] = leaf
+            if place == AT_ONCE - 1 or number == len(transaction.entries) - 1:
+                transaction.connection.run(_insert_of(place + 1), **values)
+                values.clear()
         note = self._write_head(transaction.connection, frontier)
         if frontier.size // KEEP_EVERY != first // KEEP_EVERY:
             _keep(transaction.connection, frontier.size, note)
@@ -294,6 +301,13 @@ class AuditReader:
             ):
                 yield from (orjson.loads(row["body"]) for row in rows)
                 before = rows[-1]["seq"]
+
+
+@lru_cache(maxsize=AT_ONCE)
+def _insert_of(rows: int) -> str:
+    """Return the statement that adds some entries. Each one that runs may wait for the loop."""
+    places = (f"(:seq{n}, :id{n}, :state{n}, :body{n}, :leaf{n})" for n in range(rows))
+    return f"INSERT INTO audit_entry VALUES {', '.join(places)}"  # noqa: S608 - names of ours
 
 
 def _keep(connection: Connection, size: int, note: str) -> None:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,6 @@ class Connection:
         """
         with self._told():
             return self.driver.execute(statement, values).rowcount
-
-    def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Change something once for each mapping of values."""
-        with self._told():
-            self.driver.executemany(statement, rows)
 
     def begin(self) -> None:
         """Begin a transaction that will write: two writers wait instead of failing half-way."""

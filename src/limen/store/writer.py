@@ -117,7 +117,10 @@ class Writer:
 
     def __init__(self, database: Database, trail: Trail) -> None:
         self._trail = trail
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[list[_Job[Any]] | None] = queue.SimpleQueue()
+        self._bursts: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
+        self._waiting = 0
+        self._left: list[_Job[Any]] = []
         self._follower = Follower(database.path, database.connect)
         self._closed = False
         self._has_written = False
@@ -157,7 +160,10 @@ class Writer:
         """
         with self._door:
             was_closed, self._closed = self._closed, True
+            bursts, self._bursts = list(self._bursts.values()), {}
         if not was_closed:
+            for burst in bursts:
+                self._jobs.put(burst)
             self._jobs.put(None)
         self._thread.join(CLOSE_WITHIN_S)
 
@@ -167,9 +173,24 @@ class Writer:
             if self._closed:
                 raise AuditError("cannot write the audit trail: it is closed")
             # No bound of the queue itself: the end must find room behind any number of jobs.
-            if self._jobs.qsize() >= MAX_WAITING:
+            if self._waiting >= MAX_WAITING:
                 raise AuditError(f"cannot write the audit trail: {MAX_WAITING} writes wait already")
-            self._jobs.put(job)
+            self._waiting += 1
+            if job.loop is None:
+                self._jobs.put([job])
+                return
+            burst = self._bursts.setdefault(job.loop, [])
+            burst.append(job)
+        if len(burst) == 1:
+            # What a loop has ready at once is one commit: while we commit, it has less to do that
+            # both would wait for.
+            job.loop.call_soon(self._send_burst, job.loop)
+
+    def _send_burst(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._door:
+            burst = self._bursts.pop(loop, None)
+            if burst is not None:
+                self._jobs.put(burst)
 
     def _serve(self) -> None:
         ended = False
@@ -181,17 +202,24 @@ class Writer:
         self._end()
 
     def _gathered(self) -> tuple[list[_Job[Any]], bool]:
+        burst: list[_Job[Any]] | None = self._left or self._jobs.get()
         batch: list[_Job[Any]] = []
-        job = self._jobs.get()
-        while job is not None:
-            batch.append(job)
-            if len(batch) == MAX_BATCH:
-                return batch, False
+        self._left = []
+        while burst is not None:
+            batch += burst
+            if len(batch) >= MAX_BATCH:
+                self._left = batch[MAX_BATCH:]
+                return self._counted(batch[:MAX_BATCH]), False
             try:
-                job = self._jobs.get_nowait()
+                burst = self._jobs.get_nowait()
             except queue.Empty:
-                return batch, False
-        return batch, True
+                return self._counted(batch), False
+        return self._counted(batch), True
+
+    def _counted(self, batch: list[_Job[Any]]) -> list[_Job[Any]]:
+        with self._door:
+            self._waiting -= len(batch)
+        return batch
 
     def _commit(self, batch: Sequence[_Job[Any]]) -> None:
         fault = _fault_of(lambda: self._commit_or_raise(batch))
