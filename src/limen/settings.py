@@ -245,6 +245,10 @@ class Settings(BaseSettings):
         examples=['main = { issuer = "https://login.example.com", keys_url = "https://…" }'],
     )
 
+    def policies_of(self, server: str) -> Path | None:
+        """Return the folder of a server's rules as it was set, None for its usual place."""
+        return {"desk": self.desk.policies, "ecb": self.ecb.policies}[server]
+
     @classmethod
     def settings_customise_sources(
         cls,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -307,3 +308,22 @@ def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:
     command = f"{sys.executable} -m limen audit export --data {data} | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("{", "")
+
+
+def test_the_rules_of_each_server_are_checked_by_its_own_schema(data: Path) -> None:
+    assert limen("serve", "ecb", "--data", str(data), stdin=subprocess.DEVNULL).returncode == 0
+    assert said_json(data, "policy", "check", "--server", "ecb")["policies"] == 1
+    (data / "policies" / "ecb" / "20-own.cedar").write_text(
+        '@id("x") permit (principal, action == Action::"docs_read", resource);'
+    )
+    assert limen("policy", "check", "--server", "ecb", "--data", str(data)).returncode == 1
+    assert said_json(data, "policy", "check")["policies"] >= 8
+    states = [one for one in said_json(data, "doctor", expected=1) if one["state"] == "fail"]
+    assert [one["what"] for one in states] == ["rules"]
+
+
+def test_a_source_that_is_gone_is_named_with_the_one_that_took_its_place(data: Path) -> None:
+    gone = {**os.environ, "LIMEN_ECB__BASE_URL": "https://sdw-wsrest.ecb.europa.eu"}
+    done = limen("serve", "ecb", "--data", str(data), env=gone)
+    assert done.returncode == 1
+    assert "set `base_url` to `https://data-api.ecb.europa.eu`" in done.stderr

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from broken import BREAKS
 
+from broken import BREAKS
 from promised import promise
 from web import going_up
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from limen.answers.calendars import PublicationCalendar, target
 from limen.app import Door, House, load_policies, local_caller, local_door, row_of
@@ -11,13 +12,14 @@ from limen.backends.native import Native
 from limen.catalogue import Catalogue
 from limen.errors import SettingsError
 from limen.gate import Gate, Row
-from limen.ports import Transaction
+from limen.ports import Clock, Transaction
 from limen.servers.ecb.history import History
 from limen.servers.ecb.portal import Portal
 from limen.servers.ecb.recordings import Recordings
 from limen.servers.ecb.sources import RateSource
 from limen.servers.ecb.tools import ecb_catalogue
 from limen.servers.ecb.view import RatesView
+from limen.settings import Settings
 from limen.version import __version__
 from limen.words import Caller
 
@@ -54,7 +56,7 @@ def build_ecb(house: House, door: Door | None = None, source: RateSource | None 
     """
     settings, calendar = house.settings, target()
     door = door or local_door(settings, house.clock)
-    source = source or source_of(house, calendar)
+    source = source or source_of(settings, house.base, calendar, house.clock)
     catalogue = ecb_catalogue(__version__)
     view = RatesView(source, calendar, house.clock)
 
@@ -67,13 +69,15 @@ def build_ecb(house: House, door: Door | None = None, source: RateSource | None 
     return Rates(house, catalogue, native, row, Gate(row, native, house.clock), source)
 
 
-def source_of(house: House, calendar: PublicationCalendar) -> RateSource:
+def source_of(
+    settings: Settings, base: Path, calendar: PublicationCalendar, clock: Clock
+) -> RateSource:
     """Return where the settings say that the numbers come from.
 
     Raises:
         SettingsError, UpstreamError: it cannot be that.
     """
-    ecb = house.settings.ecb
+    ecb = settings.ecb
     if ecb.source == "history":
         return History(calendar)
     if ecb.source == "recordings":
@@ -81,5 +85,5 @@ def source_of(house: House, calendar: PublicationCalendar) -> RateSource:
             raise SettingsError(
                 "setting `ecb.source` is `recordings`: say where with `ecb.recordings`"
             )
-        return Recordings(house.base / ecb.recordings)
-    return Portal(calendar, house.clock, base_url=ecb.base_url)
+        return Recordings(base / ecb.recordings)
+    return Portal(calendar, clock, base_url=ecb.base_url)

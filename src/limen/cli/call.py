@@ -53,11 +53,8 @@ def call(
     """
     words = list(words or [])
     server = words.pop(0) if url is None and words else None
-    if url is None and server not in SERVERS:
-        known = ", ".join(f"`{one}`" for one in SERVERS)
-        raise typer.BadParameter(
-            f"there is no server `{clean(server or '')}`: write one of {known}"
-        )
+    if url is None:
+        known_server(server or "")
     if token is not None and url is None:
         raise typer.BadParameter("`--token` goes with `--url`")
     tool = words.pop(0) if words else None
@@ -84,6 +81,13 @@ def call(
         _print_answer(response)
     if not _is_yes(response):
         raise typer.Exit(1)
+
+
+def known_server(named: str) -> None:
+    """Refuse a server that there is not."""
+    if named not in SERVERS:
+        known = ", ".join(f"`{one}`" for one in SERVERS)
+        raise typer.BadParameter(f"there is no server `{clean(named)}`: write one of {known}")
 
 
 def key_values(words: list[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from limen.cli.call import SERVERS
 from limen.cli.session import Config, Data, Json, read_settings
 from limen.cli.show import print_json, print_table
 from limen.errors import LimenError
@@ -63,6 +64,7 @@ def _look(data: Path | None, config: Path | None) -> Iterator[Seen]:
     yield _look_at_disk(folder)
     yield from _look_at_rules(folder, settings, base)
     yield from _look_at_destinations(folder, settings, base)
+    yield _look_at_rates(settings, base)
     if not os.path.lexists(folder / STORE_FILE):
         yield Seen("store", "warn", "there is none yet; `limen serve desk` makes it")
         return
@@ -91,20 +93,35 @@ def _look_at_rules(folder: Path, settings: Settings, base: Path) -> Iterator[See
     from limen.app import SystemClock, policy_folder, schema_of
     from limen.decisions.d5_policy import CedarPolicies
 
-    rules = policy_folder(folder, base, "desk", settings.desk.policies, make=False)
-    if not os.path.lexists(rules) and settings.desk.policies is None:
-        yield Seen("rules", "warn", "there are none yet; `limen serve desk` writes starter rules")
-        return
+    for server in SERVERS:
+        named = settings.policies_of(server)
+        rules = policy_folder(folder, base, server, named, make=False)
+        if not os.path.lexists(rules) and named is None:
+            said = f"of `{server}`: none yet; `limen serve {server}` writes starter rules"
+            yield Seen("rules", "warn", said)
+            continue
+        try:
+            loaded = CedarPolicies.load(
+                rules, schema_of(server), clock=SystemClock(), on_change=lambda _: None
+            )
+        except LimenError as error:
+            yield Seen("rules", "fail", str(error))
+            continue
+        count = loaded.status().count
+        state: Literal["ok", "warn"] = "ok" if count else "warn"
+        yield Seen("rules", state, f"{count} in `{rules}`" + ("" if count else ": all is denied"))
+
+
+def _look_at_rates(settings: Settings, base: Path) -> Seen:
+    from limen.answers.calendars import target
+    from limen.app import SystemClock
+    from limen.app.ecb import source_of
+
     try:
-        loaded = CedarPolicies.load(
-            rules, schema_of("desk"), clock=SystemClock(), on_change=lambda _: None
-        )
+        source_of(settings, base, target(), SystemClock())
     except LimenError as error:
-        yield Seen("rules", "fail", str(error))
-        return
-    count = loaded.status().count
-    state: Literal["ok", "warn"] = "ok" if count else "warn"
-    yield Seen("rules", state, f"{count} in `{rules}`" + ("" if count else ": all is denied"))
+        return Seen("rates", "fail", str(error))
+    return Seen("rates", "ok", f"from the {settings.ecb.source}; nothing was asked")
 
 
 def _look_at_destinations(folder: Path, settings: Settings, base: Path) -> Iterator[Seen]:

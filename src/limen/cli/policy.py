@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from limen.cli.call import key_values
+from limen.cli.call import key_values, known_server
 from limen.cli.session import Config, Data, Json, open_desk, read_settings, tell
 from limen.cli.show import clean, print_fields, print_json
 from limen.errors import LimenError
@@ -25,6 +25,7 @@ def check(
     folder: Annotated[
         Path | None, typer.Argument(help="Folder of `*.cedar` files. Default: the one in force.")
     ] = None,
+    server: Annotated[str, typer.Option(help="Whose rules: `desk` or `ecb`.")] = "desk",
     data: Data = None,
     config: Config = None,
     as_json: Json = False,
@@ -33,10 +34,12 @@ def check(
     from limen.app import SystemClock, policy_folder, schema_of
     from limen.decisions.d5_policy import CedarPolicies
 
+    known_server(server)
     if folder is None:
         where, settings, base = read_settings(data, config)
-        folder = policy_folder(where, base, "desk", settings.desk.policies, make=False)
-    policies = CedarPolicies.load(folder, schema_of("desk"), clock=SystemClock(), on_change=tell)
+        named = settings.policies_of(server)
+        folder = policy_folder(where, base, server, named, make=False)
+    policies = CedarPolicies.load(folder, schema_of(server), clock=SystemClock(), on_change=tell)
     status = policies.status()
     said = {"folder": str(folder), "policies": status.count, "version": status.version}
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from limen.cli.call import SERVERS
+from limen.cli.call import known_server
 from limen.cli.session import NAME, Config, Data, Json, Person, open_house, person
 from limen.cli.show import clean, print_json, print_table
 from limen.errors import LimenError
@@ -45,9 +45,7 @@ def issue(
     from limen.cli.web import public_url_at
     from limen.tokens.opaque import StoredToken, digest_of, new_token
 
-    if server not in SERVERS:
-        known = ", ".join(f"`{one}`" for one in SERVERS)
-        raise typer.BadParameter(f"there is no server `{clean(server)}`: write one of {known}")
+    known_server(server)
     for name in (caller, *(role or ())):
         if not NAME.match(name):
             raise typer.BadParameter(
