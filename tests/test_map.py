@@ -244,3 +244,14 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
         )
     }
     assert drawn == raised
+
+
+def test_what_asks_from_outside_knows_nothing_of_the_inside() -> None:
+    used = {
+        name
+        for path in MODULES
+        if room_of(place_of(path)) == "prove"
+        for name in imports_of(path)
+        if name.startswith("limen")
+    }
+    assert {name for name in used if not name.startswith("limen.prove")} == {"limen.errors"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import importlib.util
 import json
 import os
 import re
@@ -307,3 +309,19 @@ def test_an_approval_of_a_caller_whose_token_was_revoked_is_not_carried_out(
         done = limen("approvals", "approve", held["approval"], "--as", "boss", *data)
         assert done.returncode == 1
         assert "may not ask for it any more" in done.stderr
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="needs the extra: limen[plot]"
+)
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-03-26"])
+def test_a_chart_reaches_the_client_as_a_picture_beside_its_numbers(
+    up: WebChild, revision: str
+) -> None:
+    arguments = {"currency": "USD", "start": "2026-03-30", "end": "2026-04-10"}
+    params = {"name": "rates_chart", "arguments": arguments}
+    answer = post(url_of(up), token_of(up, "agent-beta"), "tools/call", params, revision)
+    text, picture = answer.json()["result"]["content"]
+    assert json.loads(text["text"])["coverage"]["complete"] is True
+    assert (picture["type"], picture["mimeType"]) == ("image", "image/png")
+    assert base64.b64decode(picture["data"]).startswith(b"\x89PNG")

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from limen.answers.calendars import PublicationCalendar, target
-from limen.app import Door, House, load_policies, local_caller, local_door, row_of
+from limen.app import Door, House, load_policies, local_door, row_of
 from limen.backends.native import Native
 from limen.catalogue import Catalogue
 from limen.errors import SettingsError
@@ -21,7 +21,6 @@ from limen.servers.ecb.tools import ecb_catalogue
 from limen.servers.ecb.view import RatesView
 from limen.settings import Settings
 from limen.version import __version__
-from limen.words import Caller
 
 NEVER_HELD = timedelta(hours=1)
 """How long an approval would wait. No tool here is held."""
@@ -37,10 +36,6 @@ class Rates:
     row: Row
     gate: Gate
     source: RateSource
-
-    def local_caller(self) -> Caller:
-        """Return who calls over stdio, by the settings."""
-        return local_caller(self.house.settings)
 
     async def close(self) -> None:
         """Let go of the source."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Protocol
 
 from limen.answers.calendars import target
@@ -126,11 +125,10 @@ def trusted_issuers(settings: Settings, clock: Clock) -> list[TrustedIssuer]:
     Raises:
         IssuerError, KeysError: one cannot be trusted as it is set up.
     """
-    fetch = partial(_fetch, fetch_document)
     return [
         TrustedIssuer(
             issuer=one.issuer,
-            keys=FetchedKeys(one.keys_url, fetch, clock),
+            keys=FetchedKeys(one.keys_url, _fetch_keys, clock),
             algorithms=frozenset(one.algorithms),
             lists_allowed=one.lists_allowed,
             any_typ=one.any_typ,
@@ -141,8 +139,8 @@ def trusted_issuers(settings: Settings, clock: Clock) -> list[TrustedIssuer]:
     ]
 
 
-async def _fetch(fetching: Callable[[str, int], Awaitable[bytes]], url: str) -> bytes:
-    return await fetching(url, MAX_KEY_SET)
+async def _fetch_keys(url: str) -> bytes:
+    return await fetch_document(url, MAX_KEY_SET)
 
 
 def _open_door(web: Web, server: str, issuers: Sequence[TrustedIssuer]) -> Door:

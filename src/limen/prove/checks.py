@@ -6,6 +6,7 @@ A check returns what came, and whether the promise held. An answer of 500 is nev
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +38,10 @@ times more: a few numbers can agree by chance."""
 MOST_CALLS = 500
 """Refusals after which a budget that has not refused is none."""
 
-LEAKS = ("Traceback", 'File "', "site-packages", "/home/", "/usr/lib/", "Exception:", "Error: ")
+LEAKS = re.compile(
+    r'Traceback|File "|site-packages|/home/|/usr/lib/|\b[A-Z][A-Za-z]*(?:Error|Exception)\b'
+)
+"""What only the inside of a program says: traces, its paths, names of classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,8 +358,7 @@ def _leaks(target: Target) -> Seen:
     for what, body in bodies.items():
         reply = target.send(body, target.headers_of(target.asker, "tools/call", "x"))
         text = reply.body.decode("utf-8", "replace")
-        found = [leak for leak in LEAKS if leak in text]
-        if reply.status >= 500 or found:
+        if reply.status >= 500 or LEAKS.search(text):
             return broken(f"{what}: {reply.in_short()}")
     for method in ("GET", "DELETE", "PUT", "PATCH"):
         reply = target.send(b"", [("Accept", "application/json")], method)

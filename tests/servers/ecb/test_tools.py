@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -49,18 +49,12 @@ class Asked:
     server: Rates
     clock: StillClock
 
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
+        about = (new_call_id(), self.clock.now(), "stdio", "2026-07-28", "test/1", "tools/call")
+        return Call(*about, target=tool, arguments=arguments)
+
     def answer(self, tool: str, **arguments: Any) -> Answer:
-        call = Call(
-            new_call_id(),
-            self.clock.now(),
-            "stdio",
-            "2026-07-28",
-            "test/1",
-            "tools/call",
-            target=tool,
-            arguments=arguments,
-        )
-        return run(self.server.gate.answer(call))
+        return run(self.server.gate.answer(self.call(tool, arguments)))
 
     def text(self, tool: str, **arguments: Any) -> str:
         """Return the JSON as a caller gets it."""
@@ -97,16 +91,7 @@ class Live(Asked):
     def answer(self, tool: str, **arguments: Any) -> Answer:
         source = Portal(target(), self.clock, base_url=self.portal.url)
         self.server = build_ecb(self.house, source=source)
-        call = Call(
-            new_call_id(),
-            self.clock.now(),
-            "stdio",
-            "2026-07-28",
-            "test/1",
-            "tools/call",
-            target=tool,
-            arguments=arguments,
-        )
+        call = self.call(tool, arguments)
 
         async def asked() -> Answer:
             try:
@@ -172,6 +157,34 @@ def test_a_rate_is_a_json_number_of_the_digits_that_were_printed(offline: Asked)
     wide = offline.text("rates_on", currency="IDR", day="2026-10-30")
     printed = shipped_rows("IDR")[date(2026, 10, 30)]
     assert f'"rate":{printed},' in wide
+
+
+@promise("exact-digits")
+def test_zeros_at_the_end_of_a_rate_are_kept(live: Live) -> None:
+    at(live, 2025, 8, 29, 18)
+    live.portal.publish("USD", date(2025, 8, 29), "1.1500")
+    asked = {"currency": "USD", "start": "2025-08-29", "end": "2025-08-29"}
+    assert '"observations":[["2025-08-29",1.1500]]' in live.text("rates_window", **asked)
+    assert '"rate":1.1500,' in live.text("rates_on", currency="USD", day="2025-08-29")
+    assert '"rate":1.1500,' in live.text("rates_latest", currency="USD")
+
+
+def test_a_window_asked_again_is_certified_for_the_moment_at_which_it_is_asked(
+    offline: Asked,
+) -> None:
+    at(offline, 2026, 10, 30, 14, 30)
+    asked = {"currency": "USD", "start": "2026-10-30", "end": "2026-11-02"}
+    before = offline.said("rates_window", **asked)["coverage"]
+    at(offline, 2026, 10, 30, 14, 31)
+    again = offline.said("rates_window", **asked)["coverage"]
+    assert again == {**before, "evaluated_at": "2026-10-30T14:31:00+00:00"}
+    assert before["absent"]["in_the_future"] == 1
+    at(offline, 2026, 11, 2, 12)
+    monday = offline.said("rates_window", **asked)["coverage"]
+    assert (monday["absent"]["in_the_future"], monday["absent"]["not_yet_published"]) == (0, 1)
+    at(offline, 2026, 11, 2, 16, 30)
+    late = offline.said("rates_window", **asked)["coverage"]
+    assert (late["absent"]["not_yet_published"], late["absent"]["outside_the_source"]) == (0, 1)
 
 
 def test_one_window_may_ask_several_currencies(offline: Asked) -> None:

@@ -46,8 +46,8 @@ MAX_CSV = 16 * 1024 * 1024
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the file. Each look is a system call that others wait for."""
 
-MAX_WINDOWS = 256
-"""Windows that are remembered. All of them over the whole history have 100 MB."""
+MAX_WINDOWS = 64
+"""Windows that are remembered. All of them over the whole history have about 20 MB."""
 
 Stamp = tuple[int, int, int, int]
 """What a file that nobody touched keeps: time of change (twice, one cannot be set), size, inode."""

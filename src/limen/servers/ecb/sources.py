@@ -75,6 +75,9 @@ class Body:
     def within(self, first: date, last: date) -> Body:
         """Return the same body with the days from `first` to `last` alone; its reach stays."""
         days = self.days()
+        known = (*days[:1], *days[-1:], *self.placeholders, *self.missing, *self.statuses)
+        if all(first <= day <= last for day in known):
+            return self
         kept = days[bisect_left(days, first) : bisect_right(days, last)]
         rates = self.rates
         if len(kept) < len(days):

@@ -20,8 +20,8 @@ from limen.servers.ecb.sources import SOURCE, Body, RateSource
 LOOK_BACK = timedelta(days=14)
 """How far before a day its last rate is looked for. The longest closing of TARGET has five days."""
 
-
-MAX_KNOWN = 256
+MAX_KNOWN = 64
+"""Windows whose certificates are remembered. All of them over the whole history have 10 MB."""
 
 Question = tuple[str, date, date]
 """Currency, first day, last day."""
